@@ -1,0 +1,104 @@
+"""Bring a run's agent to life: from the stream and the pane; the keeper has its own copy of the command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from dflash_supervise.agent.files import read_json
+from dflash_supervise.agent.runtime import Runtime
+
+WAIT_S = 10.0  # a cold start on a network file system compiles our bytecode first
+
+
+class NotStarted(Exception):
+    """The agent did not come up; the text holds what it said."""
+
+
+def agent_dir() -> str:
+    """The unpacked folder this code runs from: it holds ``__main__.py`` beside the package."""
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def agent_hash() -> str:
+    """The content hash that names the unpacked folder."""
+    return os.path.basename(agent_dir())
+
+
+def agent_command() -> Tuple[str, ...]:
+    """What starts this code again on the same Python; a verb follows."""
+    return (sys.executable, "-IS", agent_dir())
+
+
+def verb(*words: str) -> List[str]:
+    """The command line of one of our verbs."""
+    return [*agent_command(), *words]
+
+
+def ensure_agent(runtime: Runtime, run_dir: str) -> Tuple[Optional[int], bool]:
+    """(pid of the run's agent, whether it was started now). Two callers at once start one: the lock decides.
+
+    Raises:
+        NotStarted: no agent holds the lock after ten seconds.
+    """
+    run_id = os.path.basename(run_dir)
+    runtime.run(run_id)
+    if runtime.agent_holds(run_id):
+        return _pid(runtime, run_id), False
+    # The verb returns at once: it forks the loop away, so no zombie of it stays with us.
+    result = subprocess.run(
+        verb("run", run_dir),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=clean_environment(),
+        timeout=WAIT_S,
+        check=False,
+    )
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        pid = _pid(runtime, run_id)
+        if pid is not None and runtime.agent_holds(run_id):
+            return pid, True
+        if result.returncode != 0:
+            break
+        time.sleep(0.05)
+    said = result.stderr.decode("utf-8", "replace").strip()[-500:] or _last_words(runtime, run_id)
+    raise NotStarted("the agent did not start: {}".format(said or "it said nothing"))
+
+
+def clean_environment() -> Dict[str, str]:
+    """Our environment without what is a trainer's or a pane's own; test options stay."""
+    return {
+        key: value
+        for key, value in os.environ.items()
+        if key == "DFLASH_AGENT_OPTIONS" or (key not in ("TMUX", "TMUX_PANE") and not key.startswith("DFLASH_"))
+    }
+
+
+def _pid(runtime: Runtime, run_id: str) -> Optional[int]:
+    told: Any = read_json(runtime.in_run(run_id, "agent.json"))
+    return int(told["pid"]) if told and told.get("pid") and _alive(int(told["pid"])) else None
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _last_words(runtime: Runtime, run_id: str) -> str:
+    try:
+        with open(runtime.in_run(run_id, "agent.err"), "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 500))
+            return file.read().decode("utf-8", "replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,69 @@
+"""``config``: what is in force, and where it was said."""
+
+from __future__ import annotations
+
+import click
+
+from dflash_supervise.cli import exits, options, say, session
+
+
+@click.group("config")
+def command() -> None:
+    """The configuration: the file at the XDG place, ./dflash.toml, DFLASH_SUPERVISE_* variables, then flags."""
+
+
+@command.command("show")
+@click.option("--origin", is_flag=True, help="Also where each value comes from.")
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@options.json_option
+def show(origin: bool, files: tuple[str, ...], as_json: bool) -> int:
+    """Every key with the value in force; with FILES, what those files would give."""
+    from dflash_supervise.cli import table
+    from dflash_supervise.config import settings_rows
+
+    found = settings_rows(session.settings(*files))
+    if as_json:
+        say.document({"schema": 1, "settings": [{"key": k, "value": v, "origin": o} for k, v, o in found]})
+        return exits.DONE
+    body = [[key, value, where] if origin else [key, value] for key, value, where in found]
+    say.data("\n".join(table.rows((), body, style=say.stdout_style())))
+    return exits.DONE
+
+
+@command.command("check")
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@options.json_option
+def check(files: tuple[str, ...], as_json: bool) -> int:
+    """Read it all and say what is wrong (exit 2), with file, key and what to do."""
+    settings = session.settings(*files)
+    if as_json:
+        say.document({"schema": 1, "ok": True, "files": list(settings.files)})
+    else:
+        read = ", ".join(settings.files) or "no file, only the defaults"
+        say.talk(f"nothing is wrong with it ({read})")
+    return exits.DONE
+
+
+@command.command("path")
+@options.json_option
+def path(as_json: bool) -> int:
+    """Where the configuration is read from, and where the state is kept."""
+    from dflash_supervise.config.schema import user_config_file
+
+    settings = session.settings()
+    places = {
+        "config": str(user_config_file()),
+        "state": str(settings.state_dir),
+        "log": str(settings.log_file),
+        "known_hosts": str(settings.known_hosts),
+    }
+    if as_json:
+        say.document({"schema": 1, **places, "read": list(settings.files)})
+        return exits.DONE
+    for name, place in places.items():
+        mark = "  (read)" if place in settings.files else ""
+        say.data(f"{name:<12} {place}{mark}")
+    for file in settings.files:
+        if file != places["config"]:
+            say.data(f"{'also read':<12} {file}")
+    return exits.DONE

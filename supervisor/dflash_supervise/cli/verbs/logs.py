@@ -1,0 +1,109 @@
+"""``logs``: what an attempt wrote."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dflash_supervise.cli import clean, exits, options, say, words
+
+if TYPE_CHECKING:
+    from dflash_supervise.cli.api import Api
+
+_CHUNK_BYTES = 1 << 18
+_POLL_S = 0.5
+
+
+@click.command("logs")
+@options.run_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on as it grows, also over restarts, until the run ends.")
+@click.option("-n", "--tail", type=click.IntRange(min=0), help="Only so many last lines; default 200, -f 20.")
+@click.option("--attempt", type=click.IntRange(min=1), help="This attempt instead of the newest.")
+@click.option("--raw", is_flag=True, help="As it stands, control sequences included; only for a log you trust.")
+@options.json_option
+def command(run: str, follow: bool, tail: int | None, attempt: int | None, raw: bool, as_json: bool) -> int:
+    """The log of a run's newest attempt.
+
+    Control sequences in a log can fool a terminal, so all but plain colours are removed; --raw keeps them. With -f
+    the exit status is the run's own, or 101 when watching ended first.
+    """
+    from dflash_supervise.cli import runs, session
+
+    lines = tail if tail is not None else (20 if follow else 200)
+    with session.connect() as api:
+        found = runs.find(api, run)
+        printer = _Printer(raw=raw, as_json=as_json, run_id=str(found["id"]))
+        shown = api.get(f"/runs/{found['id']}/log", attempt=attempt, tail=lines)
+        printer.take(shown, skip_gap=True)
+        if not follow:
+            printer.end()
+            return exits.DONE
+        name = str(found["name"])
+        with session.detaching(f"the run goes on; come back with: {words.command('logs', '-f', name)}"):
+            return _follow(api, found, shown, printer, only=attempt)
+
+
+def _follow(api: Api, run: dict[str, Any], shown: dict[str, Any], printer: _Printer, *, only: int | None) -> int:
+    """Print what comes until the run is final, moving on to later attempts."""
+    from dflash_supervise.cli import runs, watch
+
+    attempt, offset = int(shown.get("attempt") or 0), int(shown.get("size") or 0)
+    for look in watch.looks(api, str(run["id"]), poll_s=_POLL_S):
+        offset = _drain(api, run, attempt, offset, printer)
+        newest = int(look.get("attempt") or 0)
+        if newest > attempt and only is None:
+            printer.end()
+            say.talk(f"-- attempt {attempt} ended, attempt {newest} goes on --" if attempt else "")
+            attempt, offset = newest, _drain(api, run, newest, 0, printer)
+        if look.get("final") or (only is not None and newest > only):
+            _drain(api, run, attempt, offset, printer)
+            printer.end()
+            return runs.exit_status(look) if look.get("final") else exits.DONE
+    raise AssertionError("looks never ends by itself")
+
+
+def _drain(api: Api, run: dict[str, Any], attempt: int, offset: int, printer: _Printer) -> int:
+    """Print everything from offset on; the new offset."""
+    if attempt < 1:
+        return offset
+    while True:
+        part = api.get(f"/runs/{run['id']}/log", attempt=attempt, offset=offset, limit=_CHUNK_BYTES)
+        begin, size = int(part.get("offset") or 0), int(part.get("size") or 0)
+        printer.take(part, expected=offset)
+        offset = max(min(begin + _CHUNK_BYTES, size), offset)
+        if offset >= size:
+            return offset
+
+
+class _Printer:
+    """Holds the unfinished last line between two looks."""
+
+    def __init__(self, *, raw: bool, as_json: bool, run_id: str) -> None:
+        self._raw = raw
+        self._as_json = as_json
+        self._run_id = run_id
+        self._lines = clean.Lines()
+        self._colour = say.stdout_style().colour
+
+    def take(self, part: dict[str, Any], *, expected: int = 0, skip_gap: bool = False) -> None:
+        text = str(part.get("text") or "")
+        begin = int(part.get("offset") or 0)
+        if begin > expected and not skip_gap:
+            say.talk(f"-- {words.bytes_(begin - expected)} are not kept here --")
+        if self._as_json:
+            if text:
+                say.document_line(
+                    {"schema": 1, "run": self._run_id, "attempt": part.get("attempt"), "offset": begin, "text": text}
+                )
+        elif self._raw:
+            say.raw(text)
+        else:
+            for line in self._lines.feed(text):
+                say.data(clean.line(line, colour=self._colour))
+
+    def end(self) -> None:
+        """Print what never got its line end."""
+        if self._lines.partial and not self._as_json and not self._raw:
+            say.data(clean.line(self._lines.partial, colour=self._colour))
+        self._lines.partial = ""

@@ -1,0 +1,113 @@
+"""The catalogue of causes: what a run can die or stall of, as data.
+
+A cause says whom it blames, what to do about it and which lines of a log speak of it. ``precedence`` orders causes that
+are seen in one log: the lower one is nearer to the root.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, Optional, Tuple
+
+from .catalogue import AFTER_CLEANUP, CATALOGUE, FIX_CONFIG, NONE, PAGE, RESTART, WAIT, Cause
+
+__all__ = [
+    "AFTER_CLEANUP",
+    "BUNDLED_CODES",
+    "BY_SLUG",
+    "CATALOGUE",
+    "DETERMINISTIC_EXCEPTIONS",
+    "FIX_CONFIG",
+    "NONE",
+    "PAGE",
+    "RESTART",
+    "SIGNAL_CAUSES",
+    "SIGNAL_NAMES",
+    "WAIT",
+    "Cause",
+    "get",
+    "match",
+    "of_exception",
+]
+
+BY_SLUG: Dict[str, Cause] = {cause.slug: cause for cause in CATALOGUE}
+
+# Exceptions that a restart cannot change: the same code meets the same data (contract.md, What to do about crashes).
+DETERMINISTIC_EXCEPTIONS = frozenset(
+    {
+        "KeyError",
+        "IndexError",
+        "TypeError",
+        "AttributeError",
+        "NameError",
+        "UnboundLocalError",
+        "ValueError",
+        "AssertionError",
+    }
+)
+
+# The bundled trainer's exit codes (contract.md). Codes whose cause the log tells better are not here.
+BUNDLED_CODES: Dict[int, str] = {
+    64: "config_error",
+    65: "missing_file",
+    73: "cuda_oom",
+    74: "disk_full",
+    75: "remote_service_error",
+    76: "nan_loss",
+    77: "duplicate_session",
+    78: "recompile_limit",
+    79: "lock_deadlock",
+    80: "nccl_timeout",
+    143: "killed_externally",
+}
+
+SIGNAL_CAUSES: Dict[int, str] = {
+    1: "tmux_killed_on_logout",
+    4: "illegal_instruction",
+    6: "abort",
+    7: "bus_error",
+    11: "segfault",
+}
+
+SIGNAL_NAMES: Dict[int, str] = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    3: "SIGQUIT",
+    4: "SIGILL",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    11: "SIGSEGV",
+    13: "SIGPIPE",
+    15: "SIGTERM",
+}
+
+_COMPILED: Tuple[Tuple[str, re.Pattern[str]], ...] = tuple(
+    (cause.slug, re.compile("|".join(cause.patterns))) for cause in CATALOGUE if cause.patterns
+)
+
+# One of these stands in every line that a pattern can match, so most lines need no regular expression.
+_HINTS: Tuple[str, ...] = (
+    "Detected that you", "ut of memory", "tried to allocate", "ALLOC_FAILED", "No space left", "Errno 28", "ENOSPC",
+    "ddress already in use", "EADDRINUSE", "ModuleNotFoundError", "ImportError", "device-side assert",
+    "illegal memory access", "Watchdog caught", "ermission", "command not found", "Fatal Python error", "FileNotFoundError",
+)  # fmt: skip
+
+
+def get(slug: str) -> Cause:
+    """The entry for a slug; an unknown one is treated as ``none``."""
+    return BY_SLUG.get(slug, BY_SLUG["none"])
+
+
+def match(line: str) -> Optional[str]:
+    """The slug of the root-most cause this line speaks of, or None."""
+    if not any(hint in line for hint in _HINTS):
+        return None
+    found = [slug for slug, pattern in _COMPILED if pattern.search(line)]
+    return min(found, key=lambda slug: BY_SLUG[slug].precedence) if found else None
+
+
+def of_exception(exc_type: str) -> str:
+    """The cause of an uncaught exception that no catalogue pattern names."""
+    return "bug_in_code" if exc_type.rsplit(".", 1)[-1] in DETERMINISTIC_EXCEPTIONS else "rank_exception"

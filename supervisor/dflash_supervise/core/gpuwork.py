@@ -1,0 +1,64 @@
+"""What a GPU is really doing, from power and activity, never from utilisation alone.
+
+NVML's utilisation is the share of time in which any kernel was resident: a one-block kernel that spins, or a rank that
+waits in a collective for a missing peer, reads 100 % at idle power (124 to 126 W of 700 W on an H200, measured).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from .facts import GpuReading
+
+OFF = "off"
+IDLE = "idle"
+SPINNING = "spinning"
+STARVED = "starved"
+WORKING = "working"
+UNKNOWN = "unknown"
+
+AT_WORK = (WORKING, STARVED)
+
+# Fractions of the enforced power limit, from the H200 readings: off 0.11, context idle 0.18, spinning 0.18,
+# starved (20 ms of work each 200 ms) 0.29, matmul 0.99.
+IDLE_FRAC = 0.22
+STARVED_FRAC = 0.40
+BUSY_UTIL_PCT = 50.0
+BASELINE_MARGIN = 1.12  # above this multiple of the idle baseline a card does more than idle
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """This very GPU at rest with a context, in watts; taken at the start of a run."""
+
+    idle_w: Optional[float] = None
+
+
+def classify(gpu: GpuReading, baseline: Optional[Baseline] = None) -> str:
+    """The work class of one GPU: off, idle, spinning, starved, working or unknown."""
+    if gpu.error is not None or gpu.power_w is None:
+        return UNKNOWN
+    idle_w = _idle_w(gpu, baseline)
+    if idle_w is None:
+        return UNKNOWN
+    if gpu.power_w > idle_w:
+        limit = gpu.power_limit_w
+        return STARVED if limit and gpu.power_w < STARVED_FRAC * limit and not _memory_moves(gpu) else WORKING
+    if gpu.util_pct is None:
+        return UNKNOWN
+    if gpu.util_pct >= BUSY_UTIL_PCT and not _memory_moves(gpu):
+        return SPINNING
+    if _memory_moves(gpu):
+        return STARVED
+    return OFF if not gpu.mem_used_bytes and not gpu.holders else IDLE
+
+
+def _idle_w(gpu: GpuReading, baseline: Optional[Baseline]) -> Optional[float]:
+    if baseline is not None and baseline.idle_w is not None:
+        return baseline.idle_w * BASELINE_MARGIN
+    return IDLE_FRAC * gpu.power_limit_w if gpu.power_limit_w else None
+
+
+def _memory_moves(gpu: GpuReading) -> bool:
+    return gpu.mem_util_pct is not None and gpu.mem_util_pct >= 2.0

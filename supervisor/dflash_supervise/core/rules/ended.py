@@ -1,0 +1,170 @@
+"""What an end means: completed, crash, early crash, no log, or an end that does not add up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional, Tuple
+
+from .. import causes
+from ..facts import ExitReading, LogReading, Traceback
+from ..verdicts import Evidence, Verdict
+from ..view import View
+
+
+@dataclass(frozen=True)
+class End:
+    """The verdict on an attempt whose main process is over."""
+
+    verdict: Verdict
+    cause: str
+    sentence: str
+    key_line: str = ""
+    evidence: Tuple[Evidence, ...] = ()
+    where: str = ""
+
+
+def judge_end(view: View, kind: str) -> Optional[End]:
+    """The end of the attempt's main process, or None while it has not ended.
+
+    ``kind`` is bundled, foreign or adopted: only the bundled trainer leaves a completion marker.
+    """
+    ended = view.seen.exit
+    if ended is None:
+        return None
+    log = view.seen.log if isinstance(view.seen.log, LogReading) else None
+    if ended.exec_error is not None:
+        return _not_started(view, ended)
+    if ended.code == 0 or (not ended.witnessed and (ended.done or kind != "bundled")):
+        return _said_success(view, ended, log, kind)
+    return _failed(view, ended, log, kind)
+
+
+def _not_started(view: View, ended: ExitReading) -> End:
+    slug = {127: "command_not_found", 126: "permission_denied"}.get(ended.code or 0, "launch_interrupted")
+    line = ended.exec_error or ""
+    return _end(view, Verdict.EARLY_CRASH, slug, f"the trainer could not be started: {line}", line)
+
+
+def _said_success(view: View, ended: ExitReading, log: Optional[LogReading], kind: str) -> End:
+    if ended.done:
+        return _end(view, Verdict.COMPLETED, "none", "training is done: the completion marker is there")
+    if kind == "bundled":
+        return _end(view, _crash(view), "false_success", "exit code 0, but the trainer left no completion marker")
+    if not ended.witnessed:
+        if _wrote_nothing(log):
+            return _end(view, Verdict.NO_LOG, "none", "the process is gone and its log never appeared")
+        return _end(view, Verdict.ENDED_UNCLEAR, "none", "the process is gone and nobody saw how it ended", _last(log))
+    if log is not None and log.tracebacks and log.traceback_is_last:
+        last = log.tracebacks[-1]
+        return _end(view, Verdict.ENDED_UNCLEAR, "none", "exit code 0 after a traceback", last.key_line)
+    total = _total(view)
+    if total is not None and view.attempt.step is not None and view.attempt.step < total:
+        text = f"exit code 0 at step {view.attempt.step} of {total}"
+        return _end(view, Verdict.ENDED_UNCLEAR, "none", text, _last(log))
+    return _end(view, Verdict.COMPLETED, "none", "exit code 0 and nothing in the log speaks against it")
+
+
+def _failed(view: View, ended: ExitReading, log: Optional[LogReading], kind: str) -> End:
+    if not ended.witnessed:
+        text = "the trainer is gone without its completion marker, and nobody saw how it ended"
+        return _end(view, Verdict.ENDED_UNCLEAR, "none", text, _last(log))
+    slug, key_line, where = _cause(ended, log, kind)
+    if slug == "none" and _wrote_nothing(log):
+        return _end(view, Verdict.NO_LOG, "none", f"it ended with {_how(ended)} and wrote nothing")
+    title = causes.get(slug).title
+    text = "{} ({})".format(_how(ended), title if slug != "none" else "no cause named")
+    if key_line:
+        text = f"{text}: {key_line[:200]}"
+    return _end(view, _crash(view), slug, text, key_line or _last(log), where)
+
+
+def _cause(ended: ExitReading, log: Optional[LogReading], kind: str) -> Tuple[str, str, str]:
+    """(slug, key line, innermost frame) of a failure, the root-most of what exit, log and kernel say."""
+    if ended.signal == 9:
+        killed = "host_oom_kill" if ended.oom_kills else "killed_externally"
+        return killed, "", ""
+    found = _from_log(log)
+    if ended.signal is not None:
+        by_signal = causes.SIGNAL_CAUSES.get(ended.signal, "killed_externally")
+        if found is not None and by_signal in ("abort", "segfault", "bus_error"):
+            return found
+        return by_signal, found[1] if found else "", found[2] if found else ""
+    if kind == "bundled" and ended.code in causes.BUNDLED_CODES:
+        slug = causes.BUNDLED_CODES[ended.code]
+        if found is not None and causes.get(found[0]).precedence < causes.get(slug).precedence:
+            return found
+        return slug, found[1] if found else "", found[2] if found else ""
+    if found is not None:
+        return found
+    if ended.code is not None and ended.code > 128 and ended.code - 128 in causes.SIGNAL_CAUSES:
+        return causes.SIGNAL_CAUSES[ended.code - 128], "", ""
+    return {126: "permission_denied", 127: "command_not_found"}.get(ended.code or 0, "none"), "", ""
+
+
+def _from_log(log: Optional[LogReading]) -> Optional[Tuple[str, str, str]]:
+    if log is None:
+        return None
+    last = _root_traceback(log)
+    if log.causes:
+        best = min(log.causes, key=lambda match: (causes.get(match.slug).precedence, match.line_number))
+        # A named cause counts when it is the exception itself, or stands after it.
+        if last is None or best.line_number >= last.line_number or best.key_line in last.key_line:
+            return best.slug, best.key_line, last.where if last else ""
+        if best.slug in ("fx_tracing_race", "cuda_oom", "disk_full", "port_in_use", "device_side_assert"):
+            return best.slug, best.key_line, last.where
+    if last is None or log.traceback_is_last is False:
+        return None
+    return causes.of_exception(last.exc_type), last.key_line, last.where
+
+
+def _root_traceback(log: LogReading) -> Optional[Traceback]:
+    """The first traceback after which nothing trained on: what follows it is its wake."""
+    if not log.tracebacks:
+        return None
+    fatal = [found for found in log.tracebacks if found.thread is None]
+    return (fatal or list(log.tracebacks))[-1]
+
+
+def _wrote_nothing(log: Optional[LogReading]) -> bool:
+    """The log is known to be absent or to hold nothing beyond our own lines. An unread log is neither."""
+    return log is not None and (not log.exists or log.body_bytes == 0)
+
+
+def _crash(view: View) -> Verdict:
+    return Verdict.CRASH if view.stepped else Verdict.EARLY_CRASH
+
+
+def _how(ended: ExitReading) -> str:
+    if ended.signal is not None:
+        return "ended by {}".format(causes.SIGNAL_NAMES.get(ended.signal, f"signal {ended.signal}"))
+    return f"exit code {ended.code}"
+
+
+def _last(log: Optional[LogReading]) -> str:
+    return log.last_line[:1000] if log is not None else ""
+
+
+def _total(view: View) -> Optional[int]:
+    progress = view.seen.progress
+    return getattr(progress, "steps_total", None)
+
+
+def _end(view: View, verdict: Verdict, cause: str, sentence: str, key_line: str = "", where: str = "") -> End:
+    ended = view.seen.exit
+    evidence = []
+    if ended is not None:
+        if ended.signal is not None:
+            evidence.append(Evidence("signal", causes.SIGNAL_NAMES.get(ended.signal, str(ended.signal))))
+        if ended.code is not None:
+            evidence.append(Evidence("exit code", ended.code))
+        if ended.oom_kills is not None:
+            evidence.append(Evidence("kernel oom kills during the attempt", ended.oom_kills))
+        if ended.ran_s is not None:
+            evidence.append(Evidence("ran for", round(ended.ran_s, 1), "s"))
+        if not ended.witnessed:
+            evidence.append(Evidence("witness of the end", "none"))
+    if view.attempt.step is not None:
+        evidence.append(Evidence("last step", view.attempt.step))
+    if key_line:
+        evidence.append(Evidence("log", key_line[:500]))
+    return End(verdict, cause, sentence, key_line, tuple(evidence), where)

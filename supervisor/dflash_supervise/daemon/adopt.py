@@ -1,0 +1,125 @@
+"""Watch what somebody started by hand; or take over the runs of another supervisor."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from dflash_supervise.daemon import names, request
+from dflash_supervise.daemon.handover import REQUEST_S, list_runs
+from dflash_supervise.daemon.launch import AGENT_S, connect
+from dflash_supervise.daemon.operations import Failed, Operation
+from dflash_supervise.daemon.parts import Parts
+from dflash_supervise.daemon.seam import HostLink
+from dflash_supervise.link.target import HostTarget
+from dflash_supervise.store import NoSuchRun
+
+Doc = dict[str, Any]
+
+
+def adopt(parts: Parts, wanted: Mapping[str, Any], configured: Mapping[str, object], operation: Operation) -> None:
+    """Adopt a tmux session or a process; with neither, the runs that lie in the workspace.
+
+    Raises:
+        Refused, Failed, LinkError
+    """
+    target = request.target_of(wanted)
+    what = {"tmux": wanted.get("tmux"), "pid": wanted.get("pid"), "log": wanted.get("log")}
+    if what["log"] is not None and not str(what["log"]).startswith("/"):
+        raise request.bad("log", "must be an absolute path on the host")
+    link = connect(parts, target, operation)
+    if what["tmux"] is None and what["pid"] is None and what["log"] is None:
+        _take_over(parts, link, target, operation)
+        return
+    taken = frozenset(run["name"] for run in parts.store.runs() if not run["final"])
+    try:
+        name = names.free_name(names.run_name(wanted.get("name"), target.workspace), taken)
+    except ValueError as error:
+        raise request.bad("name", str(error)) from error
+    observing = {**configured, "preset": "observe"}
+    spec = request.make_spec(
+        run_id=names.run_id(name, parts.clock(), secrets.token_hex(2)),
+        name=name,
+        workspace=target.workspace,
+        owner=parts.handover.owner,
+        kind="adopted",
+        gpus="all",
+        policy=request.policy_of({}, observing, "adopted"),
+        adopt=what,
+    )
+    _hand_over(parts, link, target, spec, wanted.get("options"), operation)
+
+
+def _hand_over(parts: Parts, link: HostLink, target: HostTarget, spec: Doc, options: Any, operation: Operation) -> None:
+    run_id = spec["run_id"]
+    parts.starting.add(run_id)
+    try:
+        if options is not None:
+            link.request({"op": "set_options", "run_id": run_id, "options": options}, AGENT_S)
+        parts.store.add_run(spec, host=target.key, target=str(target))
+        operation.run_id = run_id
+        parts.handover.first(link, spec, None)
+        parts.links.follow(link, run_id, target.workspace)
+        link.request({"op": "ensure_agent", "workspace": target.workspace, "run_id": run_id}, AGENT_S)
+        operation.say(f"watching {run_id}; nothing is done to it")
+    finally:
+        parts.starting.discard(run_id)
+
+
+def _take_over(parts: Parts, link: HostLink, target: HostTarget, operation: Operation) -> None:
+    """Become the owner of the runs in this workspace: the generation rises, the former owner turns read-only."""
+    found = [run for run in list_runs(link, target.workspace) if run.get("spec")]
+    if not found:
+        raise Failed(
+            "nothing_to_adopt",
+            f"no run of ours lies in {target.workspace}",
+            fix="name what to watch: --tmux SESSION or --pid PID",
+            exit_code=5,
+        )
+    for run in found:
+        _take_one(parts, link, target, run["spec"], final=bool(run.get("final")), operation=operation)
+
+
+def _take_one(
+    parts: Parts, link: HostLink, target: HostTarget, there: Doc, *, final: bool, operation: Operation
+) -> None:
+    run_id = there["run_id"]
+    there = {key: value for key, value in there.items() if key != "accepted"}
+    known = _known(parts, run_id)
+    if not final and there["owner"] != parts.handover.owner:
+        spec = {**there, "owner": parts.handover.owner, "generation": there["generation"] + 1}
+        op = {
+            "op": "spec",
+            "workspace": target.workspace,
+            "spec": spec,
+            "based_on": there["generation"],
+            "take_over": True,
+        }
+        link.request(op, REQUEST_S)
+        operation.say(f"{run_id} is ours now (before: {there['owner']})")
+    else:
+        spec = there
+    if known:
+        parts.store.put_spec(spec, tell_from=spec["generation"])
+        parts.store.set_delivered(run_id, spec["generation"])
+    else:
+        # Its history was told by the supervisor that watched it; we speak from our own generation on.
+        parts.store.add_run(
+            spec,
+            host=target.key,
+            target=str(target),
+            tell_from=spec["generation"],
+            delivered=spec["generation"],
+        )
+    operation.run_id = run_id
+    parts.links.follow(link, run_id, target.workspace)
+    operation.say(f"following {run_id}")
+
+
+def _known(parts: Parts, run_id: str) -> bool:
+    try:
+        parts.store.spec(run_id)
+    except NoSuchRun:
+        return False
+    return True

@@ -1,0 +1,70 @@
+"""A person's goal for a run: kept, handed over, and acknowledged by the agent when it is there."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from dflash_supervise.daemon import request
+from dflash_supervise.daemon.parts import Parts
+from dflash_supervise.link import LinkError
+from dflash_supervise.web.control import Refused
+
+Doc = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+ACKNOWLEDGE_S = 5.0
+_LOOK_S = 0.05
+
+
+def set_goal(parts: Parts, run_id: str, goal: Doc) -> Doc:
+    """Keep the goal, hand it over, and wait a little for the agent's word.
+
+    Returns:
+        {"generation", "delivered": the host holds it, "acknowledged": its agent said so}
+    Raises:
+        Refused: the run is over or belongs to another supervisor.
+    """
+    run = parts.store.run(run_id)
+    if run is None:
+        raise Refused("no_such_run", f"there is no run {run_id}", exit_code=102, http_status=404)
+    if run["final"] and goal["want"] != "run":
+        raise Refused(
+            "already_over",
+            f"{run['name']} is over: {run['sentence']}",
+            f"start it again with: dflash-supervise restart {run['name']}",
+            exit_code=3,
+        )
+    if run["read_only"]:
+        raise Refused(
+            "spec_conflict",
+            f"supervisor {run['read_only']} owns {run['name']} now",
+            f"take it back with: dflash-supervise adopt {run['target']}",
+        )
+    spec = parts.handover.change(run["id"], goal)
+    return {"generation": spec["generation"], **_deliver(parts, run["id"], spec)}
+
+
+def _deliver(parts: Parts, run_id: str, spec: Doc) -> Doc:
+    link = parts.links.to(request.target_of(parts.store.spec(run_id)))
+    if link.state.status != "ready":
+        return {"delivered": False, "acknowledged": False}
+    try:
+        delivered = parts.handover.deliver(link, run_id)
+        # A run that was over may be followed no more.
+        parts.links.follow(link, run_id, spec["workspace"])
+    except LinkError as error:
+        log.warning("a goal waits for its host run=%s code=%s", run_id, error.code)
+        return {"delivered": parts.store.spec(run_id)["delivered"] >= spec["generation"], "acknowledged": False}
+    return {"delivered": delivered, "acknowledged": delivered and _acknowledged(parts, run_id, spec)}
+
+
+def _acknowledged(parts: Parts, run_id: str, spec: Doc) -> bool:
+    deadline = time.monotonic() + ACKNOWLEDGE_S
+    while time.monotonic() < deadline:
+        if parts.store.spec(run_id)["acknowledged"] >= spec["generation"]:
+            return True
+        time.sleep(_LOOK_S)
+    return False

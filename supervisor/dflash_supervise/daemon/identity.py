@@ -1,0 +1,130 @@
+"""What makes this daemon the only one: its state directory, lock, token, owner id, and the file that names it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dflash_supervise.config import Settings
+
+TOKEN_BYTES = 32
+
+
+class AlreadyRunning(Exception):
+    """Another daemon holds the lock of this state directory."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """This daemon's hold on its state directory."""
+
+    owner: str  # this supervisor's id in every spec, made once
+    token: str
+
+
+@contextlib.contextmanager
+def hold(settings: Settings) -> Iterator[Instance]:
+    """The state directory, locked for as long as the block runs.
+
+    Raises:
+        AlreadyRunning: with the pid of the other daemon where it is known.
+    """
+    private_dir(settings.state_dir)
+    descriptor = os.open(settings.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            other = read_daemon_file(settings)
+            who = f"pid {other['pid']} at {other['url']}" if other else "which has not said its address yet"
+            raise AlreadyRunning(f"a daemon runs already ({who}); stop it by: dflash-supervise daemon stop") from error
+        yield Instance(
+            owner=_once(settings.state_dir / "owner", f"sup-{secrets.token_hex(8)}"),
+            token=_once(settings.token_file, secrets.token_hex(TOKEN_BYTES)),
+        )
+    finally:
+        # The lock ends with the descriptor, also when we are killed; the file itself stays.
+        os.close(descriptor)
+
+
+def write_daemon_file(settings: Settings, *, url: str, port: int, version: str) -> None:
+    """Name this daemon for its clients: pid, start time, address."""
+    facts = {"pid": os.getpid(), "start": start_ticks(os.getpid()), "port": port, "url": url, "version": version}
+    path = settings.daemon_file
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    _write(beside, json.dumps(facts))
+    beside.replace(path)
+
+
+def read_daemon_file(settings: Settings) -> dict[str, Any] | None:
+    """The daemon that is named there, None if there is none or it is not alive."""
+    try:
+        facts = json.loads(settings.daemon_file.read_text())
+        pid, start = int(facts["pid"]), facts.get("start")
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    alive = start_ticks(pid)
+    if alive is None or (start is not None and alive != start):
+        return None
+    return facts if isinstance(facts, dict) else None
+
+
+def start_ticks(pid: int) -> int | None:
+    """With the pid it names a process for ever; None when there is no such process, -1 without a /proc."""
+    if not Path("/proc/self/stat").exists():
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return None
+        except PermissionError:
+            return -1
+        return -1
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in ("Z", "X") else int(fields[19])
+
+
+def private_dir(path: Path) -> None:
+    """A directory that only we may read, created so or made so.
+
+    Raises:
+        PermissionError: it belongs to somebody else.
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    facts = path.stat()
+    if facts.st_uid != os.geteuid():
+        raise PermissionError(f"{path} belongs to uid {facts.st_uid}; set [daemon] state_dir to a folder of your own")
+    if facts.st_mode & 0o077:
+        path.chmod(0o700)
+
+
+def _once(path: Path, value: str) -> str:
+    """The file's content, written with ``value`` if there is none; 0600 from the first byte."""
+    try:
+        kept = path.read_text().strip()
+    except FileNotFoundError:
+        kept = ""
+    if kept:
+        return kept
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    _write(beside, value + "\n")
+    beside.replace(path)
+    return value
+
+
+def _write(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())

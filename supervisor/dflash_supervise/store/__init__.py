@@ -1,0 +1,8 @@
+"""The memory of the daemon: the only importer of SQLAlchemy."""
+
+from __future__ import annotations
+
+from dflash_supervise.store.logs import LogFiles
+from dflash_supervise.store.store import NoSuchRun, Store
+
+__all__ = ["LogFiles", "NoSuchRun", "Store"]

@@ -1,0 +1,123 @@
+"""The network goes, and every process of ours is killed: no run is lost, none doubled, no record missing."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+from tests.e2e.product import Product
+from tests.e2e.slack import SlackReceiver
+from tests.lab import processes
+from tests.lab.sshd import Sshd
+
+# A trainer of somebody else, quick to start: one line a step, and it counts how many of it live.
+TOY = """
+import os, sys, time
+folder = sys.argv[1]
+mine = os.path.join(folder, "alive.%d" % os.getpid())
+with open(mine, "w") as f:
+    f.write(str(time.time()))
+step = 0
+while True:
+    step += 1
+    print("step=%d loss=%.3f" % (step, 5.0 / step), flush=True)
+    time.sleep(0.2)
+"""
+
+
+def order(records: list[dict[str, object]]) -> list[tuple[object, object]]:
+    return [(record["epoch"], record["seq"]) for record in records]
+
+
+def test_a_cut_of_60_s_in_the_middle_of_a_crash_delays_records_and_loses_and_doubles_none(
+    product: Product, sshd: Sshd
+) -> None:
+    run_id = product.start(fault="exception@30")
+    product.wait_step(run_id, 10)
+    sshd.cut(60.0)
+    began = time.monotonic()
+    product.wait("the host restarted the run by itself", lambda: _attempts_on_host(product, run_id) == 2, 50.0)
+    product.wait("the daemon says that it does not know", lambda: not product.run(run_id)["reachable"], 40.0)
+    assert time.monotonic() - began < 60.0
+    product.wait_step(run_id, 5, attempt=2)
+    product.cli("stop", run_id, "--yes")
+    product.wait_final(run_id)
+    host = order(product.host_records(run_id))
+    stored = order(product.records(run_id))
+    assert stored == sorted(set(stored)), "in order, none twice"
+    told = [key for key in host if key not in set(stored)]
+    assert told == [], f"{len(told)} of {len(host)} records never came"
+    assert product.attempts(run_id) == [1, 2]
+
+
+def test_slack_that_is_down_delays_and_loses_nothing(product: Product, slack: SlackReceiver) -> None:
+    slack.down = True
+    run_id = product.start(steps=12)
+    product.wait_final(run_id)
+    assert slack.messages == []
+    product.wait("the daemon tried", lambda: slack.refused > 0, 20.0)
+    slack.down = False
+    product.wait("both messages came", lambda: len(slack.messages) == 2, 30.0)
+    assert "started" in slack.texts[0]
+
+
+def test_a_restarted_daemon_takes_up_its_runs_where_it_left_them(product: Product) -> None:
+    run_id = product.start()
+    product.wait_step(run_id, 3)
+    [daemon] = [p for p in processes.everything() if p.pid == product.daemon["pid"]]
+    assert processes.send(daemon, signal.SIGKILL)
+    before = product.trainers(run_id)
+    step = json.loads((product.run_dir(run_id) / "attempts/1/progress.json").read_text())["step"]
+    assert product.cli("ps").returncode in (0, 7)
+    assert product.cli("daemon", "status").returncode == 7
+    other = product.start_daemon()
+    product.wait_step(run_id, step + 5)
+    assert [p.pid for p in product.trainers(run_id)] == [p.pid for p in before]
+    assert other.pid != daemon.pid
+    stored = order(product.records(run_id))
+    assert stored == sorted(set(stored))
+
+
+def test_random_kills_of_daemon_agent_and_keeper_never_lose_and_never_double_a_run(
+    product: Product, tmp_path: Path
+) -> None:
+    rng = random.Random(20260303)
+    toy = product.workspace / "toy.py"
+    toy.write_text(TOY)
+    alive = product.workspace / "alive"
+    alive.mkdir()
+    run_id = product.start_command(sys.executable, str(toy), str(alive))
+    product.wait_step(run_id, 2)
+    kills = 0
+    while kills < 60:
+        kills += _kill_some(product, run_id, rng)
+        assert len(product.trainers(run_id)) <= 1, "two trainers of one run"
+        time.sleep(rng.uniform(0.05, 0.6))
+    product.start_daemon()
+    product.wait("one trainer lives", lambda: len(product.trainers(run_id)) == 1, 30.0)
+    product.wait("one agent lives", lambda: len(product.ours(run_id, "run")) == 1, 30.0)
+    product.wait("news arrive again", lambda: bool(product.run(run_id)["reachable"]), 40.0)
+    assert len(list(alive.iterdir())) == 1, "the trainer was never started a second time, for it never died"
+    stored = order(product.records(run_id))
+    assert stored == sorted(set(stored))
+
+
+def _attempts_on_host(product: Product, run_id: str) -> int:
+    return len(list((product.run_dir(run_id) / "attempts").glob("*/child.json")))
+
+
+def _kill_some(product: Product, run_id: str, rng: random.Random) -> int:
+    daemon = [p for p in processes.everything() if "dflash_supervise.cli.main" in p.argv and "daemon" in p.argv]
+    agent, keeper = product.ours(run_id, "run"), product.ours(run_id, "keep")
+    chosen = rng.choice([daemon, agent, agent, keeper, daemon + agent + keeper])
+    killed = sum(processes.send(process, signal.SIGKILL) for process in chosen)
+    if not daemon:
+        product.start_daemon()
+    elif not agent and not keeper:
+        # Nobody is left on the host to bring the agent back: the daemon does, as soon as it hears nothing.
+        product.wait("the agent is back", lambda: bool(product.ours(run_id, "run")), 60.0)
+    return killed

@@ -1,0 +1,109 @@
+"""Stack samples and socket counters of real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from dflash_supervise.agent.proc import read_stat, start_ticks
+from dflash_supervise.agent.sockets import moved_bytes
+from dflash_supervise.agent.stacks import Sampler
+from dflash_supervise.core.facts import Missing, StacksReading
+from tests.integration.agent_hands.bench import until
+
+ANSWERING = """
+import faulthandler, signal, sys, threading, time, queue
+faulthandler.register(signal.SIGUSR1, open(sys.argv[1] + "/stacks.txt", "a"))
+def loader(): queue.Queue().get()
+def stand(): time.sleep(600)
+threading.Thread(target=loader, daemon=True).start()
+open(sys.argv[1] + "/up", "w").close()
+stand()
+"""
+
+
+def test_two_samples_of_a_stuck_process_are_equal_and_name_its_frames(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ANSWERING, str(tmp_path)])
+    until((tmp_path / "up").exists, "the process is up")
+    started = start_ticks(process.pid)
+    assert started is not None
+    sampler = Sampler(str(tmp_path), process.pid, started)
+    assert isinstance(sampler.reading(), Missing)
+    assert sampler.take(1.0) and sampler.take(31.0)
+    reading = sampler.reading()
+    assert isinstance(reading, StacksReading)
+    first, second = reading.samples
+    assert first.digest == second.digest and (first.at_s, second.at_s) == (1.0, 31.0)
+    assert any("stand (<string>:5)" in line for line in second.summary)
+    assert any("loader (<string>:4)" in line for line in second.summary)
+    assert sampler.newest_text.count("most recent call first") == 2
+    process.kill()
+    process.wait()
+    assert sampler.take(61.0) is False and reading == sampler.reading()
+
+
+def test_a_process_without_a_handler_is_never_signalled(tmp_path: Path) -> None:
+    source = "import time; print('up', flush=True); time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"up\n"
+    started = start_ticks(process.pid)
+    assert started is not None
+    sampler = Sampler(str(tmp_path), process.pid, started)
+    assert sampler.sample(1.0)
+    until(lambda: "handler" in getattr(sampler.reading(), "reason", ""), "the reason is told")
+    stat = read_stat(process.pid)
+    assert stat is not None and stat.alive and process.poll() is None
+    process.send_signal(signal.SIGUSR1)  # it would have ended it
+    assert process.wait(20) == -signal.SIGUSR1
+    process.stdout.close()
+
+
+def test_bytes_on_the_sets_sockets_are_seen_to_move_and_to_stand(tmp_path: Path) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+    source = (
+        "import socket, sys\n"
+        "s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
+        "while s.recv(65536): pass\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", source, str(server.getsockname()[1])])
+    connection, _ = server.accept()
+    until(lambda: moved_bytes([process.pid]) is not None, "the kernel answers")
+    before = moved_bytes([process.pid])
+    assert before is not None and before == moved_bytes([process.pid])
+    connection.sendall(b"x" * 100_000)
+    until(lambda: moved_bytes([process.pid]) == before + 100_000, "the bytes are counted")
+    connection.close()
+    assert process.wait(20) == 0
+    server.close()
+
+
+def test_a_set_without_connections_moves_nothing_and_a_gone_process_is_no_riddle() -> None:
+    process = subprocess.Popen(["sleep", "600"])
+    assert moved_bytes([process.pid]) == 0
+    process.kill()
+    process.wait()
+    assert moved_bytes([process.pid]) == 0
+
+
+def test_counters_of_many_sockets_come_in_one_look() -> None:
+    """The kernel's dump of some hundred sockets spans several messages."""
+    server = socket.create_server(("127.0.0.1", 0), backlog=300)
+    accepted: list[socket.socket] = []
+    thread = threading.Thread(target=lambda: accepted.extend(server.accept()[0] for _ in range(200)))
+    thread.start()
+    clients = [socket.create_connection(server.getsockname()) for _ in range(200)]
+    thread.join(20)
+    before = moved_bytes([os.getpid()])
+    for client in clients:
+        client.sendall(b"x" * 10)
+    for other in accepted:
+        assert other.recv(10) == b"x" * 10
+    # Each byte counts where it was acknowledged and where it was received.
+    until(lambda: moved_bytes([os.getpid()]) == (before or 0) + 200 * 20, "all bytes are counted")
+    for one in (*clients, *accepted, server):
+        one.close()

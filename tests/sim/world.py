@@ -1,0 +1,297 @@
+"""A pretend host with a virtual clock: the brain is real, the trainer, the keeper and the GPUs are played.
+
+One ``World`` is one run. ``tick()`` builds the observation that a real agent would see, asks ``decide`` and plays the
+hands. Faults are methods that change what is; nothing sleeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from dflash_supervise import wire
+from dflash_supervise.core.actions import Action, Continue, EndStale, Launch, SampleStacks, Stop
+from dflash_supervise.core.decide import Decision, Snapshot, decide
+from dflash_supervise.core.facts import (
+    AttemptFact,
+    ExitReading,
+    Goal,
+    GpuReading,
+    GpusReading,
+    HostReading,
+    LogReading,
+    Missing,
+    Observation,
+    ProcessesReading,
+    ProcessFact,
+    ProgressReading,
+    ProofReading,
+    StackSample,
+    StacksReading,
+    StopReading,
+    Traceback,
+    WorkerFact,
+)
+from dflash_supervise.core.memory import Memory, new_agent
+from dflash_supervise.core.policy import Policy
+from dflash_supervise.core.verdicts import Verdict
+
+GIB = 2**30
+
+
+@dataclass
+class Trainer:
+    """The played main process of one attempt."""
+
+    number: int
+    launched_at_s: float
+    step_s: float = 1.0
+    start_s: float = 5.0
+    step: int = 0
+    steps_total: int = 10_000
+    began_at: int = 0
+    mode: str = "training"  # training, blocked, spinning, saving, compiling, stopped, worker_dead
+    cpu_s: float = 1.0
+    written: int = 0
+    log_bytes: int = 200
+    log: LogReading = field(default_factory=lambda: LogReading(exists=True, size_bytes=200, body_bytes=100))
+    exit: ExitReading | None = None
+    leftovers: int = 0
+    checkpoint: int = 0
+    dies_on_term_s: float = 1.0
+    asked_at_s: float | None = None
+    worker_steps: dict[str, int] = field(default_factory=dict)
+    dead: set[str] = field(default_factory=set)
+    stacks: list[StackSample] = field(default_factory=list)
+
+    @property
+    def alive(self) -> bool:
+        return self.exit is None
+
+
+@dataclass
+class World:
+    policy: Policy = field(default_factory=Policy)
+    kind: str = "bundled"
+    goal: Goal = field(default_factory=Goal)
+    now_s: float = 1000.0
+    memory: Memory = field(default_factory=Memory)
+    trainers: list[Trainer] = field(default_factory=list)
+    gpus: list[GpuReading] = field(default_factory=list)
+    boot_id: str = "boot-1"
+    proof_free: bool | None = True
+    foreign: bool = False
+    stale_ours: int = 0
+    checkpoint_every: int = 20
+    verdicts: list[tuple[float, Verdict, str, bool]] = field(default_factory=list)
+    actions: list[tuple[float, Action]] = field(default_factory=list)
+    decision: Decision | None = None
+    hidden: set[str] = field(default_factory=set)  # readings that are missing
+    socket_bytes: int | None = 0
+    launches_fail: bool = False
+    most_alive: int = 0
+
+    @property
+    def now_attempt(self) -> Trainer | None:
+        return self.trainers[-1] if self.trainers else None
+
+    def run(self, seconds: float) -> World:
+        for _ in range(round(seconds)):
+            self.tick()
+        return self
+
+    def tick(self) -> Decision:
+        self.now_s += 1.0
+        self._play()
+        decision = decide(Snapshot(self.goal, self.policy, self.observe(), self.memory, self.kind))
+        if decision.incidents or decision.ended or decision.actions:
+            stored = wire.from_json(Memory, wire.to_json(decision.memory))
+            assert stored == decision.memory, "memory must survive brain.json"
+        self.memory, self.decision = decision.memory, decision
+        said = (decision.assessment.verdict, decision.assessment.cause, decision.assessment.suspected)
+        if not self.verdicts or self.verdicts[-1][1:] != said:
+            self.verdicts.append((self.now_s, *said))
+        for action in decision.actions:
+            self._do(action)
+        self.most_alive = max(self.most_alive, sum(trainer.alive for trainer in self.trainers))
+        return decision
+
+    # ---- what the world is like
+
+    def observe(self) -> Observation:
+        trainer = self.now_attempt
+        number = trainer.number if trainer else 0
+        seen = Observation(
+            at_s=self.now_s,
+            attempt=AttemptFact(number, trainer.launched_at_s if trainer else None, 100 + number, 1),
+            processes=self._processes(trainer),
+            progress=self._progress(trainer),
+            log=trainer.log if trainer else Missing("no attempt yet"),
+            gpus=GpusReading(tuple(self._gpu(gpu, trainer) for gpu in self.gpus), None if self.gpus else "no GPU here"),
+            host=HostReading(self.boot_id, "machine", 100 * GIB, 10**6, 8 * GIB),
+            exit=trainer.exit if trainer else None,
+            proof=self._proof(trainer),
+            stop=self._stop(trainer),
+            stacks=StacksReading(tuple(trainer.stacks)) if trainer and trainer.stacks else Missing("none taken"),
+        )
+        for name in self.hidden:
+            seen = replace(seen, **{name: Missing("hidden by the test")})
+        return seen
+
+    def _processes(self, trainer: Trainer | None) -> ProcessesReading:
+        if trainer is None:
+            return ProcessesReading((), None, None, socket_bytes=self.socket_bytes)
+        members = []
+        state = "T" if trainer.mode == "stopped" else "S"
+        if trainer.alive:
+            members.append(_process(100 + trainer.number, state, trainer.cpu_s, trainer.written, "main"))
+        for index in range(trainer.leftovers):
+            members.append(_process(500 + index, "S", 1.0, 0, "tree"))
+        compilers = 2 if trainer.alive and trainer.mode == "compiling" else 0
+        return ProcessesReading(tuple(members), trainer.alive, True, compilers, self.socket_bytes)
+
+    def _progress(self, trainer: Trainer | None) -> ProgressReading | Missing:
+        if trainer is None:
+            return Missing("no attempt yet")
+        started = self.now_s - trainer.launched_at_s >= trainer.start_s
+        phase = {"saving": "saving", "compiling": "compiling"}.get(trainer.mode, "training" if started else "loading")
+        workers = tuple(
+            WorkerFact(name, "cpu", step, name not in trainer.dead)
+            for name, step in sorted(trainer.worker_steps.items())
+        )
+        return ProgressReading(
+            phase,
+            trainer.step,
+            trainer.steps_total,
+            workers=workers,
+            checkpoint_step=trainer.checkpoint or None,
+            checkpoint_done=True if trainer.checkpoint else None,
+        )
+
+    def _gpu(self, gpu: GpuReading, trainer: Trainer | None) -> GpuReading:
+        if trainer is None or not trainer.alive or gpu.error:
+            return gpu
+        util, power = {"training": (95.0, 600.0), "spinning": (100.0, 125.0)}.get(trainer.mode, (0.0, 124.0))
+        if trainer.mode == "training" and not self._steps(trainer):
+            util, power = 0.0, 124.0
+        return replace(gpu, util_pct=util, power_w=power, mem_used_bytes=40 * GIB)
+
+    def _proof(self, trainer: Trainer | None) -> ProofReading:
+        empty = trainer is None or (not trainer.alive and trainer.leftovers == 0)
+        stale = tuple(_process(900 + index, "S", 1.0, 0, "token") for index in range(self.stale_ours))
+        free = None if self.proof_free is None else bool(self.proof_free and empty and not stale and not self.foreign)
+        blockers = ("GPU 3 is at 100 % with 0 MiB and no process to see",) if self.proof_free is False else ()
+        return ProofReading(empty, free, blockers, stale, self.foreign, self.proof_free is False)
+
+    def _stop(self, trainer: Trainer | None) -> StopReading | None:
+        if trainer is None or trainer.asked_at_s is None:
+            return None
+        return StopReading(trainer.number, trainer.asked_at_s, 1)
+
+    # ---- what happens by itself
+
+    def _steps(self, trainer: Trainer) -> bool:
+        return self.now_s - trainer.launched_at_s >= trainer.start_s
+
+    def _play(self) -> None:
+        trainer = self.now_attempt
+        if trainer is None or not trainer.alive:
+            return
+        if trainer.asked_at_s is not None and self.now_s - trainer.asked_at_s >= trainer.dies_on_term_s:
+            trainer.exit = ExitReading(
+                143 if trainer.mode == "training" else None, None if trainer.mode == "training" else 9
+            )
+            trainer.leftovers = 0
+            return
+        if trainer.mode in ("training", "worker_dead"):
+            trainer.cpu_s += 0.8
+            if self._steps(trainer):
+                done = int((self.now_s - trainer.launched_at_s - trainer.start_s) / trainer.step_s)
+                self._advance(trainer, trainer.began_at + done)
+        elif trainer.mode in ("compiling",):
+            trainer.cpu_s += 1.0
+        elif trainer.mode == "saving":
+            trainer.written += 100 * 2**20
+
+    def _advance(self, trainer: Trainer, step: int) -> None:
+        trainer.step = max(trainer.step, step)
+        for name in trainer.worker_steps:
+            if name not in trainer.dead:
+                trainer.worker_steps[name] = trainer.step
+        trainer.checkpoint = max(trainer.checkpoint, trainer.step // self.checkpoint_every * self.checkpoint_every)
+        trainer.log_bytes += 50
+        trainer.log = replace(
+            trainer.log, size_bytes=trainer.log_bytes, body_bytes=trainer.log_bytes - 100, step=trainer.step
+        )
+
+    # ---- faults
+
+    def die(
+        self, code: int | None = None, signal: int | None = None, exc: str = "", message: str = "", **more: object
+    ) -> None:
+        trainer = self.now_attempt
+        assert trainer is not None
+        trainer.exit = ExitReading(code, signal, ran_s=self.now_s - trainer.launched_at_s, **more)  # type: ignore[arg-type]
+        if exc:
+            line = f"{exc}: {message}" if message else exc
+            found = Traceback(exc, message, line, 40, "train.py:10")
+            trainer.log = replace(
+                trainer.log, tracebacks=(found,), traceback_is_last=True, body_bytes=500, last_line=line
+            )
+
+    # ---- hands
+
+    def _do(self, action: Action) -> None:
+        self.actions.append((self.now_s, action))
+        trainer = self.now_attempt
+        if isinstance(action, Launch):
+            if self.launches_fail:
+                return
+            assert trainer is None or not trainer.alive, "two attempts alive"
+            assert self.proof_free and not self.foreign, "launched without proof"
+            assert action.attempt == (trainer.number if trainer else 0) + 1
+            began = trainer.checkpoint if trainer else 0
+            self.trainers.append(Trainer(action.attempt, self.now_s, step=began, began_at=began, checkpoint=began))
+        elif isinstance(action, Stop):
+            assert trainer is not None and trainer.number == action.attempt, "a stop must name the attempt it means"
+            trainer.leftovers = 0
+            if trainer.asked_at_s is None:
+                trainer.asked_at_s = self.now_s
+        elif isinstance(action, Continue):
+            assert trainer is not None and trainer.mode == "stopped"
+        elif isinstance(action, EndStale):
+            self.stale_ours = 0
+        elif isinstance(action, SampleStacks):
+            assert trainer is not None
+            if not trainer.stacks or self.now_s - trainer.stacks[-1].at_s >= self.policy.stacks_apart_s:
+                digest = "same" if trainer.mode in ("blocked", "spinning") else f"moves-{self.now_s}"
+                trainer.stacks.append(StackSample(self.now_s, digest, ("thread drafter-0: wait (workers.py:12)",)))
+
+    def restart_agent(self) -> None:
+        """kill -9 of the agent: memory comes back from brain.json, timings do not count any more."""
+        self.memory = new_agent(wire.from_json(Memory, wire.to_json(self.memory)), self.now_s)
+
+    # ---- looking back
+
+    def said(self, verdict: Verdict) -> bool:
+        return any(entry[1] is verdict for entry in self.verdicts)
+
+    def kinds(self) -> list[str]:
+        names = [type(action).__name__ for _, action in self.actions]
+        return [name for index, name in enumerate(names) if index == 0 or names[index - 1] != name]
+
+    def signals(self) -> list[Action]:
+        return [action for _, action in self.actions if isinstance(action, (Stop, Continue, EndStale))]
+
+    @property
+    def verdict(self) -> Verdict:
+        assert self.decision is not None
+        return self.decision.assessment.verdict
+
+
+def gpus(count: int = 8) -> list[GpuReading]:
+    off = GpuReading("GPU-0", 0, "H200", 0.0, 0.0, 0, 141 * GIB, 78.0, 700.0, holders=())
+    return [replace(off, uuid=f"GPU-{index}", index=index) for index in range(count)]
+
+
+def _process(pid: int, state: str, cpu_s: float, written: int, via: str) -> ProcessFact:
+    return ProcessFact(pid, 1, 1, pid, pid, state, "python3", cpu_s, 8, GIB, via, read_bytes=0, write_bytes=written)

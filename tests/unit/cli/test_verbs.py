@@ -1,0 +1,302 @@
+"""Each verb against the daemon's double: what it prints, what it asks for, what it exits with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Invoke
+from tests.unit.cli.double import DaemonDouble, hang_why, run_doc
+
+RUN = "qwen-2611300501-1f2e"
+
+
+def test_without_a_daemon_every_looking_verb_exits_7_with_the_way_out(invoke: Invoke) -> None:
+    for arguments in (["ps"], ["status", "x"], ["why", "x"], ["logs", "x"], ["stop", "x"], ["daemon", "status"]):
+        ran = invoke(*arguments)
+        assert (ran.code, ran.out) == (7, ""), arguments
+        assert "no daemon is running" in ran.err and "dflash-supervise daemon run" in ran.err
+
+
+def test_a_daemon_file_of_a_dead_daemon_is_no_daemon(invoke: Invoke, state_dir: Path) -> None:
+    state_dir.mkdir()
+    (state_dir / "daemon.json").write_text('{"url": "http://127.0.0.1:9"}')
+    (state_dir / "token").write_text("x")
+    assert invoke("ps").code == 7
+    (state_dir / "daemon.json").write_text("[]")
+    assert "is not what a daemon writes" in invoke("ps").err
+
+
+def test_a_wrong_token_is_said_and_is_no_traceback(invoke: Invoke, daemon: DaemonDouble, state_dir: Path) -> None:
+    (state_dir / "token").write_text("wrong")
+    ran = invoke("ps")
+    assert ran.code == 1 and "does not take our token" in ran.err
+
+
+def test_ps_shows_a_row_a_run_and_the_sentence_of_the_sick_ones(invoke: Invoke, daemon: DaemonDouble) -> None:
+    daemon.runs = [
+        run_doc(),
+        run_doc(name="llama", verdict="hang", suspected=True, sentence="No step for 40 s.", gpus=[]),
+        run_doc(name="old", verdict="completed", final=True, news_age_s=200000.0),
+    ]
+    ran = invoke("ps")
+    lines = ran.out.splitlines()
+    assert ran.code == 0
+    assert lines[0].split() == ["RUN", "HOST", "VERDICT", "STEP", "TOK/S", "ETA", "GPUS", "ATT", "NEWS"]
+    assert lines[1].split() == ["qwen", "lab8", "\u25cf", "running", "120/400", "12,346", "4m", "\u2588\u2588", "1", "1s"]
+    assert "hang?" in lines[2]
+    assert "llama: No step for 40 s." in ran.out and "dflash-supervise why llama" in ran.out
+    assert "old" not in ran.out
+    assert "old" in invoke("ps", "-a").out
+    assert max(len(line) for line in lines) <= 80
+
+
+def test_json_is_one_document_with_a_schema_and_everything_the_daemon_said(
+    invoke: Invoke, daemon: DaemonDouble
+) -> None:
+    daemon.runs = [run_doc(sentence="\x1b]0;pwned\x07x")]
+    document = json.loads(invoke("ps", "--json").out)
+    assert document["schema"] == 1 and document["runs"] == daemon.runs
+    assert "\x1b" not in invoke("ps", "--json").out
+    assert "pwned" not in invoke("status", "qwen").out
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({}, 0),
+        ({"verdict": "starting"}, 0),
+        ({"verdict": "completed", "final": True, "exit_status": 0}, 0),
+        ({"verdict": "crash"}, 3),
+        ({"verdict": None}, 3),
+        ({"verdict": "hang"}, 3),
+        ({"verdict": "host_unreachable", "reachable": False}, 4),
+        ({"verdict": "crash", "final": True, "exit_status": 100}, 100),
+        ({"verdict": "stopped", "final": True, "exit_status": 103}, 103),
+        ({"verdict": "hang", "final": True, "exit_status": 104}, 104),
+        ({"verdict": "ended_unclear", "final": True, "exit_status": 105}, 105),
+        ({"verdict": "crash", "final": True, "exit_status": 100, "reachable": False}, 100),
+    ],
+)
+def test_status_says_how_the_run_is_by_its_exit_code(
+    invoke: Invoke, daemon: DaemonDouble, changes: dict[str, object], code: int
+) -> None:
+    daemon.runs = [run_doc(**changes)]
+    assert invoke("status", "qwen").code == code
+
+
+def test_a_run_is_found_by_id_name_and_beginning_and_else_guessed(invoke: Invoke, daemon: DaemonDouble) -> None:
+    daemon.runs = [
+        run_doc(name="qwen-b16", created_at="2026-11-30T05:01:00Z"),
+        {**run_doc(name="qwen-b16", created_at="2026-11-30T06:01:00Z"), "id": "qwen-b16-2611300601-aaaa"},
+        run_doc(name="llama"),
+    ]
+    assert "llama" in invoke("status", "ll").out
+    assert "qwen-b16-2611300601-aaaa" in invoke("status", "qwen-b16").out, "the newest of a name"
+    assert "qwen-b16-2611300501-1f2e" in invoke("status", "qwen-b16-2611300501-1f2e").out
+    ran = invoke("status", "lama")
+    assert ran.code == 102 and "did you mean llama" in ran.err
+    ran = invoke("status", "nothing-like-it", "--json")
+    assert ran.code == 102 and json.loads(ran.out)["error"]["code"] == "no_such_run"
+    daemon.runs.append(run_doc(name="qwen-b8"))
+    assert "several runs" in invoke("status", "qwen").err
+
+
+def test_why_shows_verdict_evidence_rules_with_margins_incidents_and_what_comes_next(
+    invoke: Invoke, daemon: DaemonDouble
+) -> None:
+    why = hang_why()
+    daemon.runs, daemon.whys = [why["run"]], {RUN: why}
+    ran = invoke("why", "qwen")
+    assert ran.code == 0
+    text = ran.out
+    assert text.index("hang") < text.index("Evidence") < text.index("Rules") < text.index("Incidents") < text.index("Next")
+    assert text.index("flat_progress") < text.index("worker_lost") < text.index("stale_process")
+    for part in (
+        "qwen on lab8",
+        "attempt 2",
+        "step 90/240",
+        "No step for 72 s, every GPU spins",
+        "power GPU 0",
+        "124 W",
+        "3.1 s",  # age of the reading when it was sent, and the age of the news
+        "culprit: thread drafter-1",
+        "waiting for the lock",
+        "fired, held 1m 12s of the 45 s it needs",
+        "31 s of 45 s, 14 s to go",
+        "cannot say",
+        "nothing found by exited",
+        "restarting (1 of 3)",
+        "1 resolved before: rank_exception (attempt 1)",
+        "disk_low: 1.2 GiB",
+        "host: cgroup files are not readable",
+        "stop the attempt in 10 s: then the run goes on from checkpoint 80",
+        "Goal: run (generation 2; the host knows it). Policy: auto.",
+    ):
+        assert part in text, part
+    assert "pwned" not in text and "\x1b" not in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_why_of_a_silent_host_concludes_nothing(invoke: Invoke, daemon: DaemonDouble) -> None:
+    why = hang_why()
+    why["run"].update(
+        verdict="host_unreachable",
+        cause="ssh_connection_lost",
+        reachable=False,
+        unreachable_since="2026-11-30T05:07:48.000Z",
+        last_verdict="running",
+    )
+    why["verdict"] = None
+    why["age_s"] = None
+    daemon.runs, daemon.whys = [why["run"]], {RUN: why}
+    text = invoke("why", "qwen").out
+    assert "? host_unreachable, ssh_connection_lost" in text
+    assert "nothing is concluded from its silence" in " ".join(text.split())
+    assert "last word was running" in " ".join(text.split())
+
+
+def test_logs_are_cleaned_unless_raw_is_asked_for(invoke: Invoke, daemon: DaemonDouble) -> None:
+    daemon.runs = [run_doc()]
+    daemon.logs = {(RUN, 1): b"one\n\x1b]0;pwned\x07two\x1b[31m red\nlast"}
+    assert invoke("logs", "qwen").out == "one\ntwo red\nlast\n"
+    assert invoke("logs", "qwen", "--raw").out == "one\n\x1b]0;pwned\x07two\x1b[31m red\nlast"
+    assert json.loads(invoke("logs", "qwen", "--json").out)["attempt"] == 1
+    assert invoke("logs", "qwen", "-n", "1").out == "last\n"
+
+
+def test_following_a_log_goes_on_over_a_restart_and_exits_as_the_run_did(invoke: Invoke, daemon: DaemonDouble) -> None:
+    daemon.runs = [run_doc()]
+    daemon.logs = {(RUN, 1): b"a1\n" * 3, (RUN, 2): b"b1\nb2\n"}
+    daemon.looks[RUN] = [
+        run_doc(),
+        run_doc(attempt=2),
+        run_doc(attempt=2, verdict="completed", final=True, exit_status=0),
+    ]
+    ran = invoke("logs", "qwen", "-f", "--attempt", "1", "-n", "2")
+    assert (ran.code, ran.out) == (0, "a1\na1\n"), "one attempt only, and it ends with it"
+    del daemon.logs[RUN, 2]
+    daemon.looks[RUN] = [run_doc(), run_doc(attempt=2, verdict="crash", final=True, exit_status=100)]
+    original = daemon.answer
+
+    def grow(method: str, path: str, query: dict[str, str], body: dict[str, object]) -> tuple[int, dict[str, object]]:
+        if query.get("attempt") == "2":
+            daemon.logs[RUN, 2] = b"b1\nb2\n"
+        return original(method, path, query, body)
+
+    daemon.answer = grow  # type: ignore[method-assign]  # the log of attempt 2 appears when it is first read
+    ran = invoke("logs", "qwen", "-f", "-n", "2")
+    assert (ran.code, ran.out) == (100, "a1\na1\nb1\nb2\n")
+    assert "attempt 1 ended, attempt 2 goes on" in ran.err
+
+
+def test_events_tell_the_story_in_order(invoke: Invoke, daemon: DaemonDouble) -> None:
+    daemon.runs = [run_doc()]
+    at = "2026-11-30T05:0{}:00.000Z"
+    daemon.records[RUN] = [
+        {"row": 1, "kind": "attempt_start", "at": at.format(1), "attempt": 1, "because": "goal run", "remedies": []},
+        {"row": 2, "kind": "observation", "at": at.format(2), "obs": {}},
+        {
+            "row": 3,
+            "kind": "attempt_end",
+            "at": at.format(3),
+            "attempt": 1,
+            "verdict": "crash",
+            "cause": "rank_exception",
+            "key_line": "RuntimeError: \x1b[2Jinjected",
+            "code": 70,
+            "ran_s": 61.0,
+        },
+        {"row": 4, "kind": "outcome", "at": at.format(4), "attempt": 1, "type": "Stop", "ok": None, "detail": "no word"},
+    ]
+    ran = invoke("events", "qwen")
+    lines = ran.out.splitlines()
+    assert len(lines) == 3 and ran.code == 0
+    assert "goal run" in lines[0]
+    assert "crash, rank_exception (exit 70, after 1m 01s) > RuntimeError: injected" in lines[1]
+    assert "Stop unknown: no word" in lines[2]
+    assert [json.loads(text)["row"] for text in invoke("events", "--json").out.splitlines()] == [1, 3, 4]
+
+
+def test_open_prints_the_link_that_logs_in_once(invoke: Invoke, daemon: DaemonDouble) -> None:
+    ran = invoke("open", "--print")
+    assert (ran.code, ran.out) == (0, f"{daemon.url}/login?token=once\n")
+
+
+def test_attach_runs_tmux_through_sh_on_the_host_and_directly_here(invoke: Invoke, daemon: DaemonDouble) -> None:
+    import os
+
+    daemon.runs = [run_doc(target="ana@lab8:2222:/scratch/qwen"), run_doc(name="here", target="local:/tmp/w")]
+    argv = json.loads(invoke("attach", "qwen", "--json").out)["argv"]
+    assert argv[:4] == ["ssh", "-t", "-p", "2222"] and argv[-2] == "ana@lab8"
+    assert argv[-1] == f"exec /bin/sh -c 'exec tmux -u -L dflash-$(id -u) attach -r -t =dflash-{RUN}'"
+    argv = json.loads(invoke("attach", "here", "--json").out)["argv"]
+    assert argv == ["tmux", "-u", "-L", f"dflash-{os.getuid()}", "attach", "-r", "-t", "=dflash-here-2611300501-1f2e"]
+    assert "-r" not in json.loads(invoke("attach", "here", "--write", "--json").out)["argv"]
+    assert invoke("attach", "here").code == 2, "no terminal"
+
+
+@pytest.mark.parametrize(
+    ("target", "where"),
+    [
+        ("lab8:/w", ("lab8", "")),
+        ("ana@lab8:22:/w", ("ana@lab8", "22")),
+        ("[::1]:2200:/w", ("::1", "2200")),
+        ("ana@[fe80::1]:/w", ("ana@fe80::1", "")),
+    ],
+)
+def test_the_ssh_destination_is_read_from_the_target(target: str, where: tuple[str, str]) -> None:
+    from dflash_supervise.cli.verbs import attach
+
+    assert attach._ssh_destination(target) == where
+
+
+def test_hosts_and_the_daemon_are_shown(invoke: Invoke, daemon: DaemonDouble) -> None:
+    daemon.hosts = [
+        {"host": "lab8", "status": "unreachable", "age_s": 61, "error": {"message": "no route\x1b[2J"}},
+    ]
+    ran = invoke("host", "ls")
+    assert "lab8  unreachable  1m 01s  no route" in ran.out
+    assert "pid 4711" in invoke("daemon", "status").out
+    assert json.loads(invoke("daemon", "status", "--json").out)["running"] is True
+
+
+def test_doctor_exits_5_when_a_check_failed_and_shows_its_fix(invoke: Invoke, daemon: DaemonDouble) -> None:
+    checks = [
+        {"name": "ssh", "ok": True, "detail": "OpenSSH 9.6", "fix": ""},
+        {"name": "gpus", "ok": None, "detail": "no driver", "fix": ""},
+        {"name": "tmux", "ok": False, "detail": "not found", "fix": "apt-get install tmux"},
+    ]
+    daemon.operations["doctor"] = [{"state": "running", "lines": []}, {"state": "done", "lines": [], "checks": checks}]
+    ran = invoke("doctor", "lab8:/w")
+    assert ran.code == 5
+    assert ran.out.splitlines() == [
+        "\u2713 ssh   OpenSSH 9.6",
+        "? gpus  no driver",
+        "\u2717 tmux  not found",
+        "        fix: apt-get install tmux",
+        "3 checks, 1 failed, 1 could not be checked",
+    ]
+    assert daemon.posts("/doctor") == [{"target": "lab8:/w"}]
+    daemon.operations["doctor"] = [{"state": "done", "lines": [], "checks": checks[:2]}]
+    assert invoke("doctor").code == 0
+
+
+def test_config_says_what_is_wrong_and_where(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "dflash.toml").write_text("[policy]\nmax_restart = 2\n")
+    ran = invoke("config", "check")
+    assert ran.code == 2 and "did you mean max_restarts" in ran.err and "dflash.toml" in ran.err
+    assert invoke("ps").code == 2
+    (tmp_path / "dflash.toml").write_text("[policy]\nmax_restarts = 2\n")
+    shown = invoke("config", "show", "--origin").out
+    assert [line.split() for line in shown.splitlines() if "max_restarts " in line][0][1] == "2"
+    assert "dflash.toml" in shown
+    assert "known_hosts" in invoke("config", "path").out
+
+
+def test_completion_scripts_exist_for_three_shells(invoke: Invoke) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        ran = invoke("completion", shell)
+        assert ran.code == 0 and "_DFLASH_SUPERVISE_COMPLETE" in ran.out and "_DSUP_COMPLETE" in ran.out

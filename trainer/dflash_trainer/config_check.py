@@ -1,0 +1,125 @@
+"""What a Config must satisfy beyond its types, each with the sentence that helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from dflash_trainer.config import MITIGATIONS, Config
+from dflash_trainer.exits import ConfigError
+
+
+def check(config: Config, sources: Mapping[str, str]) -> None:
+    """Raise for the first broken rule.
+
+    Args:
+        sources: key -> file or option that set it, for the message.
+
+    Raises:
+        ConfigError: file, key and what to do.
+    """
+    for key, problem in _problems(config):
+        raise ConfigError(f"{sources.get(key, 'defaults')}: {key}: {problem}")
+
+
+def _problems(c: Config) -> Iterator[tuple[str, str]]:
+    yield from _positive(c)
+    yield from _layout(c)
+    yield from _shapes(c)
+    if c.optim.batch_rows % c.optim.micro_rows:
+        yield (
+            "optim.micro_rows",
+            f"{c.optim.batch_rows} rows a step do not divide by {c.optim.micro_rows}",
+        )
+    rows = c.data.rows // c.data.docs_per_row
+    if c.optim.batch_rows > rows:
+        yield "optim.batch_rows", f"only {rows} rows exist; raise data.rows or lower this"
+    if c.checkpoint.keep < 2:
+        yield "checkpoint.keep", "at least 2: one may turn out broken"
+    if not 0.0 < c.data.held_out_frac < 0.5:
+        yield "data.held_out_frac", "want a fraction between 0 and 0.5"
+
+
+def _positive(c: Config) -> Iterator[tuple[str, str]]:
+    counts = {
+        "steps": c.steps,
+        "log_every_steps": c.log_every_steps,
+        "target.layers": c.target.layers,
+        "target.hidden": c.target.hidden,
+        "target.heads": c.target.heads,
+        "target.mlp": c.target.mlp,
+        "target.steps": c.target.steps,
+        "target.batch": c.target.batch,
+        "target.window": c.target.window,
+        "data.rows": c.data.rows,
+        "data.prompt_tokens": c.data.prompt_tokens,
+        "data.docs_per_row": c.data.docs_per_row,
+        "draft.layers": c.draft.layers,
+        "draft.heads": c.draft.heads,
+        "draft.kv_heads": c.draft.kv_heads,
+        "draft.head_dim": c.draft.head_dim,
+        "draft.mlp": c.draft.mlp,
+        "draft.anchors": c.draft.anchors,
+        "loss.chunk_rows": c.loss.chunk_rows,
+        "loss.gamma": c.loss.gamma,
+        "optim.lr": c.optim.lr,
+        "optim.clip": c.optim.clip,
+        "optim.batch_rows": c.optim.batch_rows,
+        "optim.micro_rows": c.optim.micro_rows,
+        "layout.target_workers": c.layout.target_workers,
+        "layout.queue_depth": c.layout.queue_depth,
+        "layout.torch_threads": c.layout.torch_threads,
+        "checkpoint.every_steps": c.checkpoint.every_steps,
+        "eval.prompts": c.eval.prompts,
+        "eval.tokens": c.eval.tokens,
+        "limits.nonfinite_steps": c.limits.nonfinite_steps,
+    }
+    for key, value in counts.items():
+        if value <= 0:
+            yield key, f"want more than 0, got {value}"
+    others = {
+        "layout.drafter_workers": c.layout.drafter_workers,
+        "layout.prefetch_steps": c.layout.prefetch_steps,
+        "optim.warmup_steps": c.optim.warmup_steps,
+        "eval.every_steps": c.eval.every_steps,
+        "draft.window": c.draft.window,
+        "limits.stall_s": c.limits.stall_s,
+        "limits.barrier_s": c.limits.barrier_s,
+    }
+    for key, value in others.items():
+        if value < 0:
+            yield key, f"want 0 or more, got {value}"
+
+
+def _layout(c: Config) -> Iterator[tuple[str, str]]:
+    if c.layout.workers != "threads":
+        yield "layout.workers", f"{c.layout.workers!r} is not available yet; 'threads' works"
+    if c.layout.layout != "split":
+        yield "layout.layout", f"{c.layout.layout!r} is not available yet; 'split' works"
+    if c.layout.race_mitigation not in MITIGATIONS:
+        yield "layout.race_mitigation", f"want one of {', '.join(MITIGATIONS)}"
+    if c.layout.attention not in ("auto", "dense", "flex"):
+        yield "layout.attention", "want auto, dense or flex"
+    if c.layout.dtype not in ("auto", "float32", "bfloat16"):
+        yield "layout.dtype", "want auto, float32 or bfloat16"
+
+
+def _shapes(c: Config) -> Iterator[tuple[str, str]]:
+    if c.target.hidden % (2 * c.target.heads):
+        yield "target.hidden", f"want a multiple of twice target.heads ({2 * c.target.heads})"
+    if c.draft.head_dim % 2:
+        yield "draft.head_dim", "want an even number: RoPE rotates pairs"
+    if c.draft.heads % c.draft.kv_heads:
+        yield "draft.kv_heads", f"draft.heads ({c.draft.heads}) must divide by it"
+    if c.draft.block < 2:
+        yield "draft.block", "want 2 or more: slot 0 is the anchor, the rest are drafts"
+    if c.data.response_tokens < 2:
+        yield "data.response_tokens", "want 2 or more: an anchor needs a token after it"
+    bad = [tap for tap in c.draft.taps if not 0 <= tap < c.target.layers]
+    if bad:
+        yield "draft.taps", f"{bad[0]} is no layer of a {c.target.layers}-layer target"
+    if sorted(set(c.draft.taps)) != list(c.draft.taps):
+        yield "draft.taps", "want different layers in rising order"
+    if c.target.layers - 1 in c.draft.taps:
+        yield "draft.taps", f"layer {c.target.layers - 1} is the target's last: its features are not tapped"
+    if not c.draft.taps and not 1 <= c.draft.tap_count <= max(1, c.target.layers - 3):
+        yield "draft.tap_count", f"the default rule has no {c.draft.tap_count} layers in {c.target.layers}"
