@@ -16,6 +16,8 @@ PURE_TESTS := $(wildcard tests/unit tests/sim)
 ALL_TESTS := $(wildcard tests/unit tests/sim tests/meta tests/contract tests/integration tests/e2e tests/browser)
 CORE_COVERAGE := --cov --cov-config=pyproject.toml --cov-fail-under=100
 PYTEST := $(BIN)/python -m pytest
+# Most tests wait for real processes, so a third worker keeps two cores busy.
+PARALLEL := -n 3 --dist worksteal
 # A folder without tests is no failure: pytest says 5 for "nothing collected".
 FOLDER = [ ! -d tests/$(1) ] || $(PYTEST) tests/$(1) $(ARGS) || [ $$? -eq 5 ]
 
@@ -101,12 +103,16 @@ e2e: setup ## The whole product over SSH with the CPU trainer.
 browser: setup ## The dashboard in a real browser.
 	@$(call FOLDER,browser)
 
+.PHONY: assets
+assets: setup ## Fetch the dashboard's front-end libraries by their lock file (the pages work without them).
+	@sh templates/assets/vendor.sh $(BIN)/python || echo "assets: not fetched; the pages work without them" >&2
+
 .PHONY: test
-test: system setup lint types imports compat38 ## Everything CI runs, with all set-up; static checks first, then every test in one run.
-	@$(PYTEST) $(ALL_TESTS) $(CORE_COVERAGE) $(ARGS)
+test: system setup assets lint types imports compat38 ## Everything CI runs, with all set-up; static checks first, then every test in one run.
+	@$(PYTEST) $(ALL_TESTS) $(PARALLEL) $(CORE_COVERAGE) $(ARGS)
 
 .PHONY: demo
-demo: system-demo setup ## The main job on this machine: train, break, diagnose, cure.
+demo: system-demo setup assets ## The main job on this machine: train, break, diagnose, cure.
 	@$(BIN)/dflash-supervise demo $(ARGS)
 
 .PHONY: build

@@ -22,7 +22,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp "$here/package.json" "$here/package-lock.json" "$here/.npmrc" "$work/"
-(cd "$work" && "$npm" ci --silent)
+(cd "$work" && "$npm" ci --loglevel=error)
 
 rm -rf "$vendor"
 mkdir -p "$vendor"

@@ -7,7 +7,8 @@
   const root = document.documentElement;
   const words = document.getElementById("live-words");
   const pause = document.getElementById("live-pause");
-  let heardAt = performance.now();
+  let heardAt = performance.now(); // or since when we wait for the first word
+  let heardOnce = false;
   let told = "";
 
   const age = (seconds) => {
@@ -51,7 +52,7 @@
     if (root.dataset.live === "paused") return;
     const silent = performance.now() - heardAt;
     if (silent > SILENT_MS) say("lost", `no news for ${age(silent / 1000)}: this page is old`);
-    else say("on", "live");
+    else if (heardOnce) say("on", "live");
   };
 
   const toBottom = (log) => { log.scrollTop = log.scrollHeight; };
@@ -64,7 +65,7 @@
     return;
   }
 
-  const heard = () => { heardAt = performance.now(); look(); };
+  const heard = () => { heardAt = performance.now(); heardOnce = true; look(); };
   for (const name of ["changed", "link", "beat"]) document.body.addEventListener(name, heard);
 
   let follow = true;
@@ -89,6 +90,7 @@
     pause.textContent = paused ? "Resume" : "Pause";
     if (paused) { say("paused", "paused"); return; }
     root.dataset.live = "on";
+    heardAt = performance.now();
     look();
     window.htmx.trigger(document.body, "changed");
   });

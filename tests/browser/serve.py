@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import uvicorn
 
 from dflash_supervise.web import WebSettings, create_app
-from tests.unit.web.fakes import FakeControl, FakeStore, observation
+from tests.unit.web.docs import observation
+from tests.unit.web.fakes import FakeControl, FakeStore
 from tests.unit.web.fleet import bad_morning
 
 TOKEN = "dashboard-under-test-" + "0" * 43

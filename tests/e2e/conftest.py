@@ -1,4 +1,4 @@
-"""One product a test: daemon, host over SSH with eight fake GPUs, Slack on loopback."""
+"""One product a test: daemon, host over SSH (with GPUs where the test asks for `fake_gpus`), Slack on loopback."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from tests.e2e.product import Product
 from tests.e2e.slack import SlackReceiver
-from tests.fakes.gpus import FakeGpus
 from tests.lab.sshd import Sshd
 
 
@@ -28,7 +27,7 @@ def slack() -> Iterator[SlackReceiver]:
 
 @pytest.fixture
 def product(
-    isolated_home: Path, workspace: Path, fake_gpus: FakeGpus, sshd: Sshd, target_cache: Path, slack: SlackReceiver
+    isolated_home: Path, workspace: Path, sshd: Sshd, target_cache: Path, slack: SlackReceiver
 ) -> Iterator[Product]:
     made = Product(isolated_home, workspace, target_cache, slack.url)
     yield made

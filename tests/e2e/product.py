@@ -15,7 +15,7 @@ import httpx
 from tests.lab import processes
 from tests.lab.processes import Process, wait_until
 
-CLI = (sys.executable, "-m", "dflash_supervise.cli.main")
+CLI = (str(Path(sys.executable).parent / "dflash-supervise"),)
 COMMAND_S = 180.0
 
 # Minutes become seconds, nothing else changes.
@@ -45,7 +45,8 @@ class Product:
         policy = "".join(f"{key} = {value}\n" for key, value in SHORT_POLICY.items())
         config.write_text(
             f'[daemon]\nport = 0\n[start]\npython = "{sys.executable}"\n[slack]\nwebhook = "{slack_url}"\n'
-            f"[alerts]\nallow_loopback_http = true\ninterval_s = 0.1\nretry_max_s = 2.0\n[policy]\n{policy}"
+            f"[alerts]\nallow_loopback_http = true\ninterval_s = 0.1\nretry_max_s = 2.0\nagent_silent_s = 5.0\n"
+            f"[policy]\n{policy}"
         )
 
     # ---- the user
@@ -56,20 +57,20 @@ class Product:
             [*CLI, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=within_s, check=False
         )
 
-    def start(self, *words: str, fault: str = "", steps: int = 400, target: str = "gpubox") -> str:
+    def start(self, *words: str, fault: str = "", steps: int = 400) -> str:
         """Start the bundled trainer with a tiny target, detached, and give the run's id."""
         settings = ['preset="tiny"', f"steps={steps}", f'target.cache_dir="{self.cache}"', "limits.stall_s=0"]
         options = [word for setting in settings for word in ("--set", setting)]
         if fault:
             options += ["--env", f"DFLASH_FAULT={fault}"]
-        done = self.cli("start", f"{target}:{self.workspace}", "--detach", *options, *words)
+        done = self.cli("start", f"gpubox:{self.workspace}", "--detach", *options, *words)
         assert done.returncode == 0, done.stderr
         return done.stdout.split()[-1]
 
-    def start_command(self, *command: str, target: str = "gpubox", options: tuple[str, ...] = ()) -> str:
-        """Start a foreign command, detached, under the policy auto."""
-        place = f"{target}:{self.workspace}"
-        done = self.cli("start", place, "--detach", "--policy", "auto", *options, "--", *command)
+    def start_command(self, *command: str, folder: Path | None = None) -> str:
+        """Start a foreign command, detached, under the policy auto; in another workspace when one is given."""
+        place = f"gpubox:{folder or self.workspace}"
+        done = self.cli("start", place, "--detach", "--policy", "auto", "--", *command)
         assert done.returncode == 0, done.stderr
         return done.stdout.split()[-1]
 
@@ -127,7 +128,9 @@ class Product:
     # ---- what is on the host
 
     def run_dir(self, run_id: str) -> Path:
-        return self.workspace / ".dflash" / "runs" / run_id
+        """Where the run lies: in the workspace, or in one below it."""
+        found = [*self.workspace.glob(f".dflash/runs/{run_id}"), *self.workspace.glob(f"*/.dflash/runs/{run_id}")]
+        return found[0]
 
     def host_records(self, run_id: str) -> list[dict[str, Any]]:
         lines: list[dict[str, Any]] = []

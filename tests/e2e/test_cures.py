@@ -24,8 +24,8 @@ def test_one_run_lives_through_an_error_a_segfault_and_a_hang_and_completes(
         3: ("hang", "lock_deadlock"),
         4: ("completed", "none"),
     }
-    resumed = [record for record in product.records(run_id, "observation") if record["attempt"] == 2]
-    assert resumed, "attempt 2 was observed"
+    log = (product.run_dir(run_id) / "attempts" / "2" / "train.log").read_text()
+    assert "step=11 " in log and "step=10 loss" not in log, "attempt 2 went on from the checkpoint of step 10"
     assert all(one["state"] == "resolved" for one in product.incidents(run_id).values())
     assert product.trainers(run_id) == []
     product.wait("Slack has heard it all", lambda: len(slack.messages) >= 5, 20.0)
@@ -58,7 +58,7 @@ def test_a_kill_by_somebody_is_held_paged_and_restarted_once(product: Product, s
     ended = next(r for r in product.records(run_id, "attempt_end"))
     began = next(r for r in product.records(run_id, "attempt_start") if r["attempt"] == 2)
     assert began["t_s"] - ended["t_s"] >= 4.0
-    assert any("somebody" in text for text in slack.texts)
+    assert any("somebody" in text for text in slack.texts), slack.texts
 
 
 def test_a_stopped_process_is_named_and_continued_once(product: Product) -> None:
@@ -94,8 +94,8 @@ def test_a_leftover_of_an_earlier_run_on_a_gpu_is_ended_before_the_launch(
     product.wait_final(first)
     orphan = product.leave_behind(first)
     fake_gpus.hold(2, orphan.pid, 5 * 2**30)
-    run_id = product.start()
-    product.wait_step(run_id, 2)
+    run_id = product.start_command("/bin/sh", "-c", "for i in 1 2 3 4 5; do echo step=$i loss=1; sleep 1; done")
+    product.wait_final(run_id)
     assert orphan.poll() is not None
     kinds = [record["type"] for record in product.records(run_id, "action")]
     assert kinds.index("EndStale") < kinds.index("Launch")
@@ -119,5 +119,5 @@ def test_a_persons_stop_saves_and_proves_and_launches_nothing(product: Product) 
     assert product.trainers(run_id) == []
     exit_json = product.run_dir(run_id) / "attempts" / "1" / "exit.json"
     assert '"code": 143' in exit_json.read_text().replace('"code":143', '"code": 143')
-    outcome = [record for record in product.records(run_id, "outcome") if record["type"] == "Stop"]
+    outcome = [record for record in product.records(run_id, "outcome") if record["type"].lower() == "stop"]
     assert outcome and outcome[-1]["ok"]

@@ -7,7 +7,6 @@ import random
 import signal
 import sys
 import time
-from pathlib import Path
 
 from tests.e2e.product import Product
 from tests.e2e.slack import SlackReceiver
@@ -82,28 +81,40 @@ def test_a_restarted_daemon_takes_up_its_runs_where_it_left_them(product: Produc
     assert stored == sorted(set(stored))
 
 
-def test_random_kills_of_daemon_agent_and_keeper_never_lose_and_never_double_a_run(
-    product: Product, tmp_path: Path
-) -> None:
+def test_60_random_kills_of_daemon_agents_and_keepers_never_lose_and_never_double_a_run(product: Product) -> None:
     rng = random.Random(20260303)
-    toy = product.workspace / "toy.py"
-    toy.write_text(TOY)
-    alive = product.workspace / "alive"
-    alive.mkdir()
-    run_id = product.start_command(sys.executable, str(toy), str(alive))
-    product.wait_step(run_id, 2)
+    runs = [_toy(product, f"r{index}") for index in range(6)]
+    for run_id in runs:
+        product.wait_step(run_id, 2)
     kills = 0
     while kills < 60:
-        kills += _kill_some(product, run_id, rng)
-        assert len(product.trainers(run_id)) <= 1, "two trainers of one run"
-        time.sleep(rng.uniform(0.05, 0.6))
-    product.start_daemon()
-    product.wait("one trainer lives", lambda: len(product.trainers(run_id)) == 1, 30.0)
-    product.wait("one agent lives", lambda: len(product.ours(run_id, "run")) == 1, 30.0)
-    product.wait("news arrive again", lambda: bool(product.run(run_id)["reachable"]), 40.0)
-    assert len(list(alive.iterdir())) == 1, "the trainer was never started a second time, for it never died"
-    stored = order(product.records(run_id))
-    assert stored == sorted(set(stored))
+        kills += _kill_some(product, rng.choice(runs), rng)
+        doubled = [run_id for run_id in runs if len(product.trainers(run_id)) > 1]
+        assert not doubled, f"two trainers of {doubled} after {kills} kills"
+        time.sleep(rng.uniform(0.05, 0.5))
+    if not _daemon():
+        product.start_daemon()
+    for run_id in runs:
+        product.wait("one trainer lives", lambda run_id=run_id: len(product.trainers(run_id)) == 1, 30.0)
+        product.wait("one agent lives", lambda run_id=run_id: len(product.ours(run_id, "run")) == 1, 60.0)
+        product.wait("news arrive", lambda run_id=run_id: product.run(run_id)["news_age_s"] < 3.0, 60.0)
+        began = list((product.run_dir(run_id).parents[2] / "alive").iterdir())
+        assert len(began) == 1, "the trainer was never started a second time, for it never died"
+        stored = order(product.records(run_id))
+        assert stored == sorted(set(stored))
+
+
+def _toy(product: Product, name: str) -> str:
+    folder = product.workspace / name
+    (folder / "alive").mkdir(parents=True)
+    (folder / "toy.py").write_text(TOY)
+    return product.start_command(sys.executable, str(folder / "toy.py"), str(folder / "alive"), folder=folder)
+
+
+def _daemon() -> list[processes.Process]:
+    return [
+        p for p in processes.everything() if p.argv[-2:] == ("daemon", "run") or "dflash_supervise.daemon" in p.argv
+    ]
 
 
 def _attempts_on_host(product: Product, run_id: str) -> int:
@@ -111,13 +122,9 @@ def _attempts_on_host(product: Product, run_id: str) -> int:
 
 
 def _kill_some(product: Product, run_id: str, rng: random.Random) -> int:
-    daemon = [p for p in processes.everything() if "dflash_supervise.cli.main" in p.argv and "daemon" in p.argv]
-    agent, keeper = product.ours(run_id, "run"), product.ours(run_id, "keep")
-    chosen = rng.choice([daemon, agent, agent, keeper, daemon + agent + keeper])
-    killed = sum(processes.send(process, signal.SIGKILL) for process in chosen)
+    """Kill one or all of the three; a daemon that is gone is brought back by its unit."""
+    daemon, agent, keeper = _daemon(), product.ours(run_id, "run"), product.ours(run_id, "keep")
     if not daemon:
         product.start_daemon()
-    elif not agent and not keeper:
-        # Nobody is left on the host to bring the agent back: the daemon does, as soon as it hears nothing.
-        product.wait("the agent is back", lambda: bool(product.ours(run_id, "run")), 60.0)
-    return killed
+    chosen = rng.choices([daemon, agent, keeper, daemon + agent + keeper], weights=[2, 5, 2, 1])[0]
+    return sum(processes.send(process, signal.SIGKILL) for process in chosen)

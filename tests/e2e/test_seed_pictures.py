@@ -12,7 +12,7 @@ def test_a_gpu_at_100_pct_with_0_mib_and_no_holder_refuses_the_start_with_eviden
     product: Product, fake_gpus: FakeGpus
 ) -> None:
     fake_gpus.set(3, util=100, used=0, power=125)
-    done = product.cli("start", f"gpubox:{product.workspace}", "--set", 'preset="tiny"')
+    done = product.cli("start", f"gpubox:{product.workspace}", "--", "/bin/sh", "-c", "echo step=1 loss=5; sleep 60")
     assert done.returncode == 6, (done.returncode, done.stderr)
     assert "GPU 3" in done.stderr
     [run] = product.get("/runs")["runs"]

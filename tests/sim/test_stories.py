@@ -7,14 +7,10 @@ from dataclasses import replace
 import pytest
 
 from dflash_supervise.core.actions import Launch, Stop
-from dflash_supervise.core.facts import Goal
+from dflash_supervise.core.facts import Goal, Traceback
 from dflash_supervise.core.policy import Policy
 from dflash_supervise.core.verdicts import Verdict
-from tests.sim.world import World, gpus
-
-
-def trained(seconds: float = 60, **more: object) -> World:
-    return World(**more).run(seconds)  # type: ignore[arg-type]
+from tests.sim.world import World, gpus, trained
 
 
 def test_a_run_starts_and_trains_without_a_word_against_it() -> None:
@@ -74,7 +70,7 @@ def test_a_kill_by_somebody_is_held_and_paged_and_restarted_once_after_the_wait(
     world.run(30)
     assert len(world.trainers) == 2
     world.die(signal=9, oom_kills=0)
-    world.run(1500)
+    world.run(1500, every_s=4)
     assert len(world.trainers) == 2 and world.decision.assessment.final
 
 
@@ -115,7 +111,7 @@ def test_gpus_that_spin_at_idle_power_against_a_flat_step_are_a_hang_although_th
 def test_a_long_checkpoint_or_compile_is_left_alone(mode: str) -> None:
     world = trained(gpus=gpus(2))
     world.now_attempt.mode = mode
-    world.run(1500)
+    world.run(1500, every_s=4)
     world.now_attempt.mode = "training"
     world.run(60)
     assert not world.signals() and not world.said(Verdict.HANG)
@@ -149,16 +145,12 @@ def test_a_stopped_process_gets_one_sigcont_and_then_a_page() -> None:
     assert world.memory.incidents[-1].cause == "stopped_process" and world.memory.incidents[-1].severity == "page"
 
 
-def test_a_dead_worker_in_a_living_process_is_a_partial_stall_and_restarted_with_process_workers_when_it_was_the_race() -> (
-    None
-):
+def test_a_dead_worker_in_a_living_process_is_restarted_with_process_workers_when_it_was_the_race() -> None:
     world = World().run(3)
     world.now_attempt.worker_steps = {"drafter-0": 0, "drafter-1": 0}
     world.run(60)
     world.now_attempt.dead = {"drafter-1"}
     line = "Detected that you are using FX to symbolically trace a dynamo-optimized function. This is not supported"
-    from dflash_supervise.core.facts import Traceback
-
     found = Traceback("RuntimeError", line, "RuntimeError: " + line, 40, "x.py:1", thread="drafter-1")
     world.now_attempt.log = replace(world.now_attempt.log, tracebacks=(found,), traceback_is_last=False)
     at = world.now_s

@@ -18,54 +18,20 @@ from dflash_supervise.core.facts import (
     GpuReading,
     GpusReading,
     HostReading,
-    LogReading,
     Missing,
     Observation,
     ProcessesReading,
-    ProcessFact,
-    ProgressReading,
     ProofReading,
-    StackSample,
     StacksReading,
     StopReading,
     Traceback,
-    WorkerFact,
 )
 from dflash_supervise.core.memory import Memory, new_agent
 from dflash_supervise.core.policy import Policy
 from dflash_supervise.core.verdicts import Verdict
+from tests.sim.played import GIB, Trainer, gpus, process
 
-GIB = 2**30
-
-
-@dataclass
-class Trainer:
-    """The played main process of one attempt."""
-
-    number: int
-    launched_at_s: float
-    step_s: float = 1.0
-    start_s: float = 5.0
-    step: int = 0
-    steps_total: int = 10_000
-    began_at: int = 0
-    mode: str = "training"  # training, blocked, spinning, saving, compiling, stopped, worker_dead
-    cpu_s: float = 1.0
-    written: int = 0
-    log_bytes: int = 200
-    log: LogReading = field(default_factory=lambda: LogReading(exists=True, size_bytes=200, body_bytes=100))
-    exit: ExitReading | None = None
-    leftovers: int = 0
-    checkpoint: int = 0
-    dies_on_term_s: float = 1.0
-    asked_at_s: float | None = None
-    worker_steps: dict[str, int] = field(default_factory=dict)
-    dead: set[str] = field(default_factory=set)
-    stacks: list[StackSample] = field(default_factory=list)
-
-    @property
-    def alive(self) -> bool:
-        return self.exit is None
+__all__ = ["GIB", "Trainer", "World", "gpus", "process", "trained"]
 
 
 @dataclass
@@ -81,26 +47,42 @@ class World:
     proof_free: bool | None = True
     foreign: bool = False
     stale_ours: int = 0
+    stale_immortal: bool = False
+    step_s: float = 1.0
     checkpoint_every: int = 20
     verdicts: list[tuple[float, Verdict, str, bool]] = field(default_factory=list)
     actions: list[tuple[float, Action]] = field(default_factory=list)
     decision: Decision | None = None
     hidden: set[str] = field(default_factory=set)  # readings that are missing
     socket_bytes: int | None = 0
-    launches_fail: bool = False
+    socket_rate: int = 0  # bytes a second
+    disk_free_bytes: int | None = 100 * GIB
+    launches_fail: bool = False  # nothing comes of a launch
+    keepers_die: bool = False  # an intent is there, and no trainer ever
+    deaf: bool = False  # a stop is written down and not begun yet
+    forgotten: bool = False  # the run directory knows of no attempt any more
+    proof_silent: bool = False
+    io_told: bool = True  # /proc/PID/io can be read
     most_alive: int = 0
 
     @property
     def now_attempt(self) -> Trainer | None:
         return self.trainers[-1] if self.trainers else None
 
-    def run(self, seconds: float) -> World:
-        for _ in range(round(seconds)):
-            self.tick()
+    @property
+    def trainer(self) -> Trainer:
+        return self.trainers[-1]
+
+    def run(self, seconds: float, *, every_s: float = 1.0) -> World:
+        """Let time pass in ticks; up to 5 s apart they open no new window."""
+        for _ in range(round(seconds / every_s)):
+            self.tick(every_s)
         return self
 
-    def tick(self) -> Decision:
-        self.now_s += 1.0
+    def tick(self, after_s: float = 1.0) -> Decision:
+        self.now_s += after_s
+        if self.socket_bytes is not None:
+            self.socket_bytes += round(self.socket_rate * after_s)
         self._play()
         decision = decide(Snapshot(self.goal, self.policy, self.observe(), self.memory, self.kind))
         if decision.incidents or decision.ended or decision.actions:
@@ -119,53 +101,27 @@ class World:
 
     def observe(self) -> Observation:
         trainer = self.now_attempt
-        number = trainer.number if trainer else 0
+        number = trainer.number if trainer and not self.forgotten else 0
+        nobody = ProcessesReading((), None, None, socket_bytes=0)
         seen = Observation(
             at_s=self.now_s,
             attempt=AttemptFact(number, trainer.launched_at_s if trainer else None, 100 + number, 1),
-            processes=self._processes(trainer),
-            progress=self._progress(trainer),
+            processes=trainer.processes(self.socket_bytes) if trainer else nobody,
+            progress=trainer.progress(self.now_s) if trainer else Missing("no attempt yet"),
             log=trainer.log if trainer else Missing("no attempt yet"),
             gpus=GpusReading(tuple(self._gpu(gpu, trainer) for gpu in self.gpus), None if self.gpus else "no GPU here"),
-            host=HostReading(self.boot_id, "machine", 100 * GIB, 10**6, 8 * GIB),
+            host=HostReading(self.boot_id, "machine", self.disk_free_bytes, 10**6, 8 * GIB),
             exit=trainer.exit if trainer else None,
-            proof=self._proof(trainer),
+            proof=None if self.proof_silent else self._proof(trainer),
             stop=self._stop(trainer),
             stacks=StacksReading(tuple(trainer.stacks)) if trainer and trainer.stacks else Missing("none taken"),
         )
+        if not self.io_told and isinstance(seen.processes, ProcessesReading):
+            members = tuple(replace(one, read_bytes=None, write_bytes=None) for one in seen.processes.members)
+            seen = replace(seen, processes=replace(seen.processes, members=members))
         for name in self.hidden:
             seen = replace(seen, **{name: Missing("hidden by the test")})
         return seen
-
-    def _processes(self, trainer: Trainer | None) -> ProcessesReading:
-        if trainer is None:
-            return ProcessesReading((), None, None, socket_bytes=self.socket_bytes)
-        members = []
-        state = "T" if trainer.mode == "stopped" else "S"
-        if trainer.alive:
-            members.append(_process(100 + trainer.number, state, trainer.cpu_s, trainer.written, "main"))
-        for index in range(trainer.leftovers):
-            members.append(_process(500 + index, "S", 1.0, 0, "tree"))
-        compilers = 2 if trainer.alive and trainer.mode == "compiling" else 0
-        return ProcessesReading(tuple(members), trainer.alive, True, compilers, self.socket_bytes)
-
-    def _progress(self, trainer: Trainer | None) -> ProgressReading | Missing:
-        if trainer is None:
-            return Missing("no attempt yet")
-        started = self.now_s - trainer.launched_at_s >= trainer.start_s
-        phase = {"saving": "saving", "compiling": "compiling"}.get(trainer.mode, "training" if started else "loading")
-        workers = tuple(
-            WorkerFact(name, "cpu", step, name not in trainer.dead)
-            for name, step in sorted(trainer.worker_steps.items())
-        )
-        return ProgressReading(
-            phase,
-            trainer.step,
-            trainer.steps_total,
-            workers=workers,
-            checkpoint_step=trainer.checkpoint or None,
-            checkpoint_done=True if trainer.checkpoint else None,
-        )
 
     def _gpu(self, gpu: GpuReading, trainer: Trainer | None) -> GpuReading:
         if trainer is None or not trainer.alive or gpu.error:
@@ -177,7 +133,7 @@ class World:
 
     def _proof(self, trainer: Trainer | None) -> ProofReading:
         empty = trainer is None or (not trainer.alive and trainer.leftovers == 0)
-        stale = tuple(_process(900 + index, "S", 1.0, 0, "token") for index in range(self.stale_ours))
+        stale = tuple(process(900 + index, "token") for index in range(self.stale_ours))
         free = None if self.proof_free is None else bool(self.proof_free and empty and not stale and not self.foreign)
         blockers = ("GPU 3 is at 100 % with 0 MiB and no process to see",) if self.proof_free is False else ()
         return ProofReading(empty, free, blockers, stale, self.foreign, self.proof_free is False)
@@ -185,7 +141,9 @@ class World:
     def _stop(self, trainer: Trainer | None) -> StopReading | None:
         if trainer is None or trainer.asked_at_s is None:
             return None
-        return StopReading(trainer.number, trainer.asked_at_s, 1)
+        over_s = self.now_s - trainer.asked_at_s - self.policy.grace_s
+        left = trainer.processes(0).alive if trainer.immortal and over_s >= self.policy.unkillable_s else ()
+        return StopReading(trainer.number, trainer.asked_at_s, 1, over_s >= 0, left)
 
     # ---- what happens by itself
 
@@ -196,7 +154,11 @@ class World:
         trainer = self.now_attempt
         if trainer is None or not trainer.alive:
             return
-        if trainer.asked_at_s is not None and self.now_s - trainer.asked_at_s >= trainer.dies_on_term_s:
+        if (
+            not trainer.immortal
+            and trainer.asked_at_s is not None
+            and self.now_s - trainer.asked_at_s >= trainer.dies_on_term_s
+        ):
             trainer.exit = ExitReading(
                 143 if trainer.mode == "training" else None, None if trainer.mode == "training" else 9
             )
@@ -207,7 +169,7 @@ class World:
             if self._steps(trainer):
                 done = int((self.now_s - trainer.launched_at_s - trainer.start_s) / trainer.step_s)
                 self._advance(trainer, trainer.began_at + done)
-        elif trainer.mode in ("compiling",):
+        elif trainer.mode in ("compiling", "busy"):
             trainer.cpu_s += 1.0
         elif trainer.mode == "saving":
             trainer.written += 100 * 2**20
@@ -215,7 +177,7 @@ class World:
     def _advance(self, trainer: Trainer, step: int) -> None:
         trainer.step = max(trainer.step, step)
         for name in trainer.worker_steps:
-            if name not in trainer.dead:
+            if name not in trainer.dead | trainer.slow:
                 trainer.worker_steps[name] = trainer.step
         trainer.checkpoint = max(trainer.checkpoint, trainer.step // self.checkpoint_every * self.checkpoint_every)
         trainer.log_bytes += 50
@@ -250,21 +212,24 @@ class World:
             assert self.proof_free and not self.foreign, "launched without proof"
             assert action.attempt == (trainer.number if trainer else 0) + 1
             began = trainer.checkpoint if trainer else 0
-            self.trainers.append(Trainer(action.attempt, self.now_s, step=began, began_at=began, checkpoint=began))
+            new = Trainer(action.attempt, self.now_s, step=began, began_at=began, checkpoint=began)
+            if self.keepers_die:
+                new.exit = ExitReading(None, None, exec_error="the launch was interrupted before the trainer ran")
+            self.trainers.append(replace(new, step_s=self.step_s))
+        elif isinstance(action, Stop) and self.deaf:
+            return
         elif isinstance(action, Stop):
             assert trainer is not None and trainer.number == action.attempt, "a stop must name the attempt it means"
-            trainer.leftovers = 0
+            trainer.leftovers = trainer.leftovers if trainer.immortal else 0
             if trainer.asked_at_s is None:
                 trainer.asked_at_s = self.now_s
         elif isinstance(action, Continue):
             assert trainer is not None and trainer.mode == "stopped"
         elif isinstance(action, EndStale):
-            self.stale_ours = 0
+            self.stale_ours = self.stale_ours if self.stale_immortal else 0
         elif isinstance(action, SampleStacks):
             assert trainer is not None
-            if not trainer.stacks or self.now_s - trainer.stacks[-1].at_s >= self.policy.stacks_apart_s:
-                digest = "same" if trainer.mode in ("blocked", "spinning") else f"moves-{self.now_s}"
-                trainer.stacks.append(StackSample(self.now_s, digest, ("thread drafter-0: wait (workers.py:12)",)))
+            trainer.sample(self.now_s, self.policy.stacks_apart_s)
 
     def restart_agent(self) -> None:
         """kill -9 of the agent: memory comes back from brain.json, timings do not count any more."""
@@ -275,6 +240,9 @@ class World:
     def said(self, verdict: Verdict) -> bool:
         return any(entry[1] is verdict for entry in self.verdicts)
 
+    def said_cause(self, cause: str, verdict: Verdict) -> bool:
+        return any(entry[1] is verdict and entry[2] == cause for entry in self.verdicts)
+
     def kinds(self) -> list[str]:
         names = [type(action).__name__ for _, action in self.actions]
         return [name for index, name in enumerate(names) if index == 0 or names[index - 1] != name]
@@ -282,16 +250,27 @@ class World:
     def signals(self) -> list[Action]:
         return [action for _, action in self.actions if isinstance(action, (Stop, Continue, EndStale))]
 
+    def pages(self) -> list[str]:
+        return [one.cause for one in self.memory.incidents if one.severity == "page" and one.state == "open"]
+
+    def launched(self) -> list[float]:
+        """When each attempt was first asked for."""
+        first: dict[int, float] = {}
+        for at_s, action in self.actions:
+            if isinstance(action, Launch):
+                first.setdefault(action.attempt, at_s)
+        return list(first.values())
+
+    @property
+    def last(self) -> Decision:
+        assert self.decision is not None
+        return self.decision
+
     @property
     def verdict(self) -> Verdict:
-        assert self.decision is not None
-        return self.decision.assessment.verdict
+        return self.last.assessment.verdict
 
 
-def gpus(count: int = 8) -> list[GpuReading]:
-    off = GpuReading("GPU-0", 0, "H200", 0.0, 0.0, 0, 141 * GIB, 78.0, 700.0, holders=())
-    return [replace(off, uuid=f"GPU-{index}", index=index) for index in range(count)]
-
-
-def _process(pid: int, state: str, cpu_s: float, written: int, via: str) -> ProcessFact:
-    return ProcessFact(pid, 1, 1, pid, pid, state, "python3", cpu_s, 8, GIB, via, read_bytes=0, write_bytes=written)
+def trained(seconds: float = 60, **more: object) -> World:
+    """A world in which the first attempt has trained for a while."""
+    return World(**more).run(seconds)  # type: ignore[arg-type]

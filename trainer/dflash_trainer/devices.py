@@ -61,6 +61,8 @@ def resolve(config: Config) -> Layout:
         chosen.dtype, torch.bfloat16 if cuda else torch.float32
     )
     flex = chosen.attention == "flex" or (chosen.attention == "auto" and cuda)
+    if flex and not cuda:
+        raise ConfigError("layout.attention: flex has no backward on the CPU; want auto or dense")
     return Layout(targets, drafters, micros, dtype, flex, compiled=cuda and chosen.compile)
 
 

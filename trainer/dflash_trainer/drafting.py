@@ -52,7 +52,7 @@ def forward_loss(
     make_mask = flex_mask if flex else dense_mask
     mask = make_mask(micro.anchor, micro.keep, micro.doc, drafter.shape)
     block_bTH = F.embedding(micro.block_tokens, embedding_VH)
-    run = forward or drafter
+    run = drafter if forward is None else forward  # a compiled module has no truth value
     hidden = run(taps_bSKH, micro.positions, block_bTH, micro.block_positions, mask)
     rows, anchors, drafts = micro.labels.shape
     hidden = hidden.view(rows, anchors, drafts + 1, -1)[:, :, 1:]  # slot 0 is given, not predicted

@@ -155,6 +155,8 @@ class Board:
 
     def _run(self, name: str, work: Callable[[], None], torch_threads: int) -> None:
         torch.set_num_threads(torch_threads)  # OpenMP keeps this per thread
+        if self._states[name].device.startswith("cuda"):
+            torch.cuda.set_device(self._states[name].device)  # the current device is a thread's own
         try:
             work()
         except ClosedError:

@@ -48,7 +48,7 @@ def train_apart(session: Session) -> None:
     reached = session.step
     while not board.all_finished():
         board.wait_moved(SLICE_S)
-        if session.stop.asked:
+        if session.stop.asked and session.step > 0:
             with lock:
                 save(session)
         session.stop.check()

@@ -90,17 +90,23 @@ def start_workers(session: Session, board: Board, ways: workers.Channels) -> Non
         source = LocalTarget(targets[device], session.taps)
         work = workers.target_worker(index, source, session.rows, layout, ways, board)
         board.start(f"target-{index}", work, torch_threads=threads)
-    for index, device in enumerate(layout.drafters):
+    # one after the other, in this thread: on two GPUs, replicas made in their threads at once met an illegal access
+    replicas = [workers.make_replica(session.masters, config, torch.device(d), layout.dtype) for d in layout.drafters]
+    if layout.lead.type == "cuda":
+        for device in set(layout.drafters):
+            torch.cuda.synchronize(device)
+    for index, (device, replica) in enumerate(zip(layout.drafters, replicas, strict=True)):
         source = LocalTarget(targets[device], session.taps)
         work = workers.drafter_worker(
-            index, session.masters, source, config, layout, ways, board, session.injected, warm
+            index, session.masters, replica, source, config, layout, ways, board, session.injected, warm
         )
         board.start(f"drafter-{index}", work, torch_threads=threads)
     if layout.compiled:
         session.reporter.phase("compiling")
         while not warm.done.wait(SLICE_S):
             board.check()
-            session.tick()
+            session.reporter.tick()
+            session.stop.check()
         torch.compiler.set_stance("fail_on_recompile")  # a later recompile is an error, not a slow-down
 
 

@@ -83,6 +83,7 @@ def target_worker(
 def drafter_worker(
     index: int,
     masters: Drafter,
+    replica: Drafter,
     source: FeatureSource,
     config: Config,
     layout: Layout,
@@ -94,14 +95,13 @@ def drafter_worker(
     """Forward and backward of this worker's micro-batches, between two barriers a step.
 
     Args:
-        source: lies on this worker's device and gives embedding and head.
+        replica, source: lie on this worker's device; the source gives embedding and head.
     """
-    name, device = f"drafter-{index}", torch.device(layout.drafters[index])
+    name = f"drafter-{index}"
     mine = [m for m in range(layout.micros) if layout.drafter_of(m) == index]
     last = index == len(layout.drafters) - 1
 
     def work() -> None:
-        replica = make_replica(masters, config, device, layout.dtype)
         run = warm.up(replica, layout)
         embedding, head = source.embedding_VH.to(layout.dtype), source.head_VH.to(layout.dtype)
         for step in range(board.version + 1, config.steps + 1):

@@ -62,6 +62,9 @@ class Sealing:
         return self._done.is_set() or now_s - self._began_s >= self._limit_s
 
     def _fill(self, now_s: float) -> None:
+        if os.path.exists(os.path.join(self._dir, "sealed.json")):
+            self._done.set()  # an earlier agent sealed it when it saw more; it was replaced during the stop
+            return
         inputs = self._inputs
         collectors: Dict[str, Callable[[], str]] = {
             "reason.json": lambda: _json(inputs.reason),

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from dflash_supervise.agent import spec
+from dflash_supervise.agent import spec_store
 from dflash_supervise.agent.files import UnsafeFolder
 from dflash_supervise.agent.gpus import one_look, probe_settings
 from dflash_supervise.agent.host import free_room
@@ -53,7 +53,7 @@ def _workspace(workspace: str) -> Check:
     if not os.access(workspace, os.W_OK | os.X_OK):
         return _check("workspace", False, workspace + " cannot be written", "choose a folder of your own")
     try:
-        spec.check_workspace(workspace)
+        spec_store.check_workspace(workspace)
     except UnsafeFolder as error:
         return _check("workspace", False, str(error), error.fix)
     return _check("workspace", True, workspace)
@@ -61,7 +61,7 @@ def _workspace(workspace: str) -> Check:
 
 def _durable(workspace: str) -> Check:
     """How long a write takes to reach the disk here: every decision waits for one."""
-    path = os.path.join(workspace, ".dflash-doctor.{}".format(os.getpid()))
+    path = os.path.join(workspace, f".dflash-doctor.{os.getpid()}")
     began = time.monotonic()
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -74,7 +74,7 @@ def _durable(workspace: str) -> Check:
     except OSError as error:
         return _check("durable write", False, str(error), "the workspace must take files and fsync")
     took_s = time.monotonic() - began
-    detail = "4 KiB and fsync in {:.0f} ms".format(took_s * 1000)
+    detail = f"4 KiB and fsync in {took_s * 1000:.0f} ms"
     return _check("durable write", took_s < 1.0, detail, "decisions will be late on this file system")
 
 
@@ -82,9 +82,9 @@ def _room(name: str, path: str, least: int, fix: str) -> Check:
     free, inodes = free_room(path)
     if free is None:
         return _check(name, None, path + " does not say")
-    detail = "{:.1f} GiB free at {}".format(free / 2**30, path)
+    detail = f"{free / 2**30:.1f} GiB free at {path}"
     if inodes is not None:
-        detail += ", {} inodes".format(inodes)
+        detail += f", {inodes} inodes"
     return _check(name, free >= least and (inodes is None or inodes >= 1000), detail, fix)
 
 
@@ -128,17 +128,17 @@ def _gpus(runtime: Runtime) -> List[Check]:
     if reading.absent is not None:
         return [_check("GPUs", None, reading.absent)]
     if reading.stuck_s is not None:
-        text = "the driver has not answered for {:.0f} s".format(reading.stuck_s)
+        text = f"the driver has not answered for {reading.stuck_s:.0f} s"
         return [_check("GPUs", False, text, "look at dmesg; a reset or reboot may be needed")]
     checks = []
     for gpu in reading.gpus:
-        name = "GPU {}".format(gpu.index)
+        name = f"GPU {gpu.index}"
         if gpu.error is not None:
-            checks.append(_check(name, False, "{}: {}".format(gpu.uuid, gpu.error), "look at dmesg for its XID"))
+            checks.append(_check(name, False, f"{gpu.uuid}: {gpu.error}", "look at dmesg for its XID"))
             continue
-        used = "?" if gpu.mem_used_bytes is None else "{:.0f} MiB".format(gpu.mem_used_bytes / 2**20)
-        held = "holders unknown" if gpu.holders is None else "{} holders".format(len(gpu.holders))
-        detail = "{} {}, {} used, {}, by {}".format(gpu.name, gpu.uuid, used, held, gpu.source)
+        used = "?" if gpu.mem_used_bytes is None else f"{gpu.mem_used_bytes / 2**20:.0f} MiB"
+        held = "holders unknown" if gpu.holders is None else f"{len(gpu.holders)} holders"
+        detail = f"{gpu.name} {gpu.uuid}, {used} used, {held}, by {gpu.source}"
         checks.append(_check(name, True, detail))
     return checks
 
@@ -146,10 +146,10 @@ def _gpus(runtime: Runtime) -> List[Check]:
 def _trainer_python(runtime: Runtime, workspace: str) -> Check:
     found, tried = find_python(runtime, workspace, None, need_cuda=False)
     if found is not None:
-        cuda = "CUDA {}".format(found.cuda) if found.cuda else "no CUDA"
-        detail = "{} with Python {}, torch {}, {}".format(found.path, found.version, found.torch, cuda)
+        cuda = f"CUDA {found.cuda}" if found.cuda else "no CUDA"
+        detail = f"{found.path} with Python {found.version}, torch {found.torch}, {cuda}"
         return _check("trainer's Python", True, detail)
-    detail = "; ".join("{} {}".format(item.path, item.why) for item in tried) or "no Python was found"
+    detail = "; ".join(f"{item.path} {item.why}" for item in tried) or "no Python was found"
     fix = "only the bundled trainer needs it: name one with --python, or use --bootstrap"
     return _check("trainer's Python", None, detail, fix)
 
@@ -164,8 +164,8 @@ def _logout() -> Check:
     """Whether logind ends our processes when the session ends (``KillUserProcesses``)."""
     if not os.path.isdir("/run/systemd/system"):
         return _check("logout", True, "no systemd here: a logout ends nothing")
-    kill = _ask(["busctl", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1"]
-                + ["org.freedesktop.login1.Manager", "KillUserProcesses"])  # fmt: skip
+    manager = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
+    kill = _ask(["busctl", "get-property", *manager, "KillUserProcesses"])
     if kill is None:
         return _check("logout", None, "logind does not answer")
     if kill.strip() != "b true":

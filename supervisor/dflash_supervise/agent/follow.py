@@ -15,7 +15,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from dflash_supervise.agent.files import UnsafeFolder
+from dflash_supervise.agent.files import UnsafeFolder, write_atomic
 from dflash_supervise.agent.host import this_machine
 from dflash_supervise.agent.requests import RequestError, Requests
 from dflash_supervise.agent.run_follower import RunFollower
@@ -29,6 +29,15 @@ IDLE_S = 60.0
 AT_ONCE = 12  # requests under way; more wait, so that stuck ones cannot eat the host
 QUEUE_BYTES = 2 << 20
 RS = b"\x1e"
+
+
+# Our own tmux server: a log must not reach the clipboard or the terminal behind (safety rule 29). -q: older tmux.
+TMUX_CONF = b"""set -s exit-empty off
+set -s set-clipboard off
+set -gq allow-passthrough off
+set -g remain-on-exit on
+set -g history-limit 50000
+"""
 
 
 class Out:
@@ -188,6 +197,7 @@ def main(options: Dict[str, Any]) -> int:
         line = {"t": "refused", "error": {"code": "unsafe_runtime", "message": str(error), "fix": error.fix}}
         _write_all(1, RS + json.dumps(line).encode("ascii") + b"\n")
         return 6
+    write_atomic(os.path.join(runtime.root, "tmux.conf"), TMUX_CONF, durable=False)
     Stream(runtime).serve()
     sys.stderr.flush()
     os._exit(0)  # a thread that hangs in a workspace must not hold the channel open

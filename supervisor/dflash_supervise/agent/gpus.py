@@ -13,11 +13,12 @@ import select
 import subprocess
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
+from dflash_supervise.agent.gpu_rows import reading_of
 from dflash_supervise.agent.smi import SmiProbe, find_nvidia_smi
 from dflash_supervise.agent.start import verb
-from dflash_supervise.core.facts import GpuHolder, GpuReading, GpusReading, Missing
+from dflash_supervise.core.facts import GpuReading, GpusReading, Missing
 
 NOBODY_ANSWERS = "no NVML library and no nvidia-smi"
 NO_ANSWER = "no answer from NVML yet"
@@ -30,8 +31,6 @@ RESPAWN_AFTER_S = 5.0
 LIBRARY_AGAIN_S = 300.0  # a driver may be installed under a running agent
 MAX_XIDS = 16
 OLD_AFTER_S = 10.0  # a number older than this is no answer
-
-HolderFacts = Callable[[int, Optional[int]], GpuHolder]
 
 
 class GpuProbe:
@@ -252,44 +251,6 @@ class GpuProbe:
                 return
             self._smi = SmiProbe(path, env=self._env)
         self._smi.ask(now_s)
-
-
-def reading_of(row: Dict[str, Any]) -> GpuReading:
-    """A probe's row as a reading. Holders are pids only until ``with_holders`` names them."""
-    holders: Optional[Tuple[GpuHolder, ...]] = None
-    if row.get("holders") is not None:
-        holders = tuple(GpuHolder(pid=pid, mem_bytes=used, ours=None) for pid, used in row["holders"])
-    return GpuReading(
-        uuid=row["uuid"],
-        index=row["index"],
-        name=row.get("name", ""),
-        util_pct=row.get("util_pct"),
-        mem_util_pct=row.get("mem_util_pct"),
-        mem_used_bytes=row.get("mem_used_bytes"),
-        mem_total_bytes=row.get("mem_total_bytes"),
-        power_w=row.get("power_w"),
-        power_limit_w=row.get("power_limit_w"),
-        energy_j=row.get("energy_j"),
-        temp_c=row.get("temp_c"),
-        sm_mhz=row.get("sm_mhz"),
-        throttle=row.get("throttle"),
-        ecc_uncorrected=row.get("ecc_uncorrected"),
-        holders=holders,
-        error=row.get("error"),
-        source=row.get("source", "nvml"),
-    )
-
-
-def with_holders(reading: Union[GpusReading, Missing], name: HolderFacts) -> Union[GpusReading, Missing]:
-    """The reading with each holder's facts filled in by ``name(pid, mem_bytes)``."""
-    if isinstance(reading, Missing):
-        return reading
-    gpus: List[GpuReading] = []
-    for gpu in reading.gpus:
-        if gpu.holders:
-            gpu = replace(gpu, holders=tuple(name(holder.pid, holder.mem_bytes) for holder in gpu.holders))
-        gpus.append(gpu)
-    return replace(reading, gpus=tuple(gpus))
 
 
 def _close_pipes(child: subprocess.Popen[bytes]) -> None:

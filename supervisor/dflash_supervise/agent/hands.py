@@ -100,7 +100,7 @@ class Hands:
             self._stale = Stopper(action.attempt, body.now_s, body.policy.grace_s, body.policy.unkillable_s)
         elif isinstance(action, Continue):
             count = send_continue(body.seen.processes, self._runtime.proc_root)
-            self._tell("continue", action.attempt, count > 0, "SIGCONT to {} processes".format(count))
+            self._tell("continue", action.attempt, count > 0, f"SIGCONT to {count} processes")
         elif isinstance(action, SampleStacks):
             self._sample(action, body)
         elif not durable:
@@ -117,7 +117,9 @@ class Hands:
             self._launched(*self._launch)
             self._launch = None
 
-    def stop_reading(self, attempt: int, processes: Union[ProcessesReading, Missing], now_s: float) -> Optional[StopReading]:
+    def stop_reading(
+        self, attempt: int, processes: Union[ProcessesReading, Missing], now_s: float
+    ) -> Optional[StopReading]:
         """Go on with a stop that was begun, and say how far it is."""
         stopper = self._stops.get(attempt)
         if stopper is None:
@@ -125,11 +127,11 @@ class Hands:
         reading = stopper.tick(now_s, processes)
         if stopper.finished and attempt not in self._stop_told:
             self._stop_told.add(attempt)
-            took = "empty after {:.1f} s and {} signals".format(now_s - stopper.asked_at_s, reading.signals_sent)
+            took = f"empty after {now_s - stopper.asked_at_s:.1f} s and {reading.signals_sent} signals"
             self._tell("stop", attempt, True, took, set_empty=True, killed=reading.killed)
         elif reading.unkillable and attempt not in self._stop_told:
             self._stop_told.add(attempt)
-            names = ", ".join("{} ({}, {})".format(p.pid, p.comm, p.state) for p in reading.unkillable)
+            names = ", ".join(f"{p.pid} ({p.comm}, {p.state})" for p in reading.unkillable)
             self._tell("stop", attempt, False, "survived SIGKILL: " + names, set_empty=False, killed=True)
         return reading
 
@@ -200,7 +202,7 @@ class Hands:
         left = ProcessesReading(members=proof.stale_ours if wanted else (), main_alive=None, keeper_alive=None)
         reading = self._stale.tick(body.now_s, left)
         if self._stale.finished or reading.unkillable:
-            detail = "leftovers: {} signals".format(reading.signals_sent)
+            detail = f"leftovers: {reading.signals_sent} signals"
             self._tell("end_stale", self._stale.attempt, self._stale.finished, detail, killed=reading.killed)
             self._stale = None
 
@@ -224,7 +226,7 @@ class Hands:
         if body.no_launch:
             return body.no_launch
         if action.attempt != body.attempt.fact.number + 1:
-            return "attempt {} is not the next one".format(action.attempt)
+            return f"attempt {action.attempt} is not the next one"
         if proof is None or proof.free is not True:
             return "nothing is proven free in this tick"
         if isinstance(reading, Missing) or reading.alive:
@@ -258,10 +260,9 @@ class Hands:
     def _launched(self, action: Launch, job: Job[int]) -> None:
         try:
             pid = job.result()
-            self._tell("launch", action.attempt, True, "keeper {}".format(pid), keeper_pid=pid)
+            self._tell("launch", action.attempt, True, f"keeper {pid}", keeper_pid=pid)
         except OSError as error:
             self._tell("launch", action.attempt, False, str(error))
 
     def _tell(self, kind: str, attempt: int, ok: bool, detail: str, **proof: Any) -> None:
         self._outcomes.append(Outcome(kind, attempt, ok, detail, proof))
-

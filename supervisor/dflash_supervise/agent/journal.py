@@ -94,7 +94,7 @@ class Journal:
             job.result()
         except OSError as error:
             # The writer keeps the lines and tries them first next time.
-            self.trouble = "records cannot be written: {}".format(error)
+            self.trouble = f"records cannot be written: {error}"
             return False
         self.trouble = ""
         return True
@@ -142,9 +142,7 @@ def verdict_record(told: Told, now: Assessment, now_s: float) -> Tuple[Told, Opt
     }
 
 
-def incident_records(
-    told: Told, changed: Tuple[Incident, ...], now_s: float
-) -> Tuple[Told, List[Dict[str, Any]]]:
+def incident_records(told: Told, changed: Tuple[Incident, ...], now_s: float) -> Tuple[Told, List[Dict[str, Any]]]:
     """The incidents worth a record: a new state or response at once, moving evidence every ten seconds."""
     known = {name: (key, at_s) for name, key, at_s in told.incidents}
     records = []

@@ -39,8 +39,8 @@ class LogTail:
         self._trouble = None
         while time.monotonic() < deadline:
             if not self._step():
-                self._caught_up = True
                 break
+        self._caught_up = self._caught_up or self.behind_bytes == 0
         return self.reading()
 
     @property

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any, Dict, Optional
 
 from dflash_supervise.agent.files import UnsafeFolder
-from dflash_supervise.agent.gpus import one_look, probe_settings, with_holders
-from dflash_supervise.agent.procs import ProcessSet
-from dflash_supervise.agent.host import free_room, look as look_at_host, this_machine
+from dflash_supervise.agent.gpu_rows import with_holders
+from dflash_supervise.agent.gpus import one_look, probe_settings
+from dflash_supervise.agent.host import free_room, this_machine
+from dflash_supervise.agent.host import look as look_at_host
 from dflash_supervise.agent.preflight import GPU_LOOK_S, list_runs
+from dflash_supervise.agent.procs import ProcessSet
 from dflash_supervise.agent.runtime import Runtime, boottime_s
 from dflash_supervise.core import gpuwork
 from dflash_supervise.core.facts import Missing

@@ -23,6 +23,7 @@ class Attempt:
     main: Optional[Key] = None
     keeper: Optional[Key] = None
     other_boot: bool = False
+    adopted: bool = False
 
 
 def attempt_of(look: WorkspaceLook, boot_id: str) -> Attempt:
@@ -35,10 +36,13 @@ def attempt_of(look: WorkspaceLook, boot_id: str) -> Attempt:
         return Attempt(AttemptFact(look.newest, launched_at_s=_number(at_s), intent_open=look.exit is None))
     if child.get("boot_id") != boot_id:
         return Attempt(AttemptFact(look.newest), other_boot=True)
+    at_s = _number(child.get("at_s"))
+    if child.get("pid") is None:
+        return Attempt(AttemptFact(look.newest, at_s), adopted=True)
     main = (int(child["pid"]), int(child["start_ticks"]))
     keeper = (int(child["keeper_pid"]), int(child["keeper_start_ticks"])) if child.get("keeper_pid") else None
-    fact = AttemptFact(look.newest, _number(child.get("at_s")), main_pid=main[0], main_start_ticks=main[1])
-    return Attempt(fact, main=main, keeper=keeper)
+    fact = AttemptFact(look.newest, at_s, main_pid=main[0], main_start_ticks=main[1])
+    return Attempt(fact, main=main, keeper=keeper, adopted=bool(child.get("adopted")))
 
 
 def exit_of(
@@ -63,7 +67,7 @@ def exit_of(
         return parse_exit(told, done=look.done, by_us=by_us)
     if attempt.other_boot:
         return ExitReading(None, None, witnessed=False, done=look.done)
-    if look.child is None or main_alive is not False or keeper_alive is not False:
+    if look.child is None or main_alive is not False or (keeper_alive is not False and not attempt.adopted):
         # A living keeper is about to tell; an intent without a child is closed by ``close_interrupted``.
         return None
     return ExitReading(None, None, witnessed=False, done=look.done, by_us=by_us)

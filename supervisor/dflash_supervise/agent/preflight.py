@@ -7,12 +7,12 @@ import shutil
 import subprocess
 from typing import Any, Dict, List, Optional, Tuple, Union
 
-from dflash_supervise.agent import spec
+from dflash_supervise.agent import spec, spec_store
 from dflash_supervise.agent.files import UnsafeFolder, read_json
 from dflash_supervise.agent.gpus import one_look, probe_settings
 from dflash_supervise.agent.host import free_room
 from dflash_supervise.agent.proc import is_alive
-from dflash_supervise.agent.pythons import Tried, find_python
+from dflash_supervise.agent.pythons import FoundPython, Tried, find_python
 from dflash_supervise.agent.runtime import Runtime, boot_id, lock_held, lock_owner, workspace_lock_name
 from dflash_supervise.core.facts import GpuReading, GpusReading, Missing
 from dflash_supervise.wire import to_json
@@ -113,7 +113,7 @@ def list_runs(runtime: Runtime, workspace: str) -> List[Dict[str, Any]]:
     Raises:
         UnsafeFolder: others could have prepared what lies there.
     """
-    spec.check_workspace(workspace)
+    spec_store.check_workspace(workspace)
     try:
         names = sorted(os.listdir(os.path.join(workspace, ".dflash", "runs")))
     except FileNotFoundError:
@@ -121,7 +121,7 @@ def list_runs(runtime: Runtime, workspace: str) -> List[Dict[str, Any]]:
     found = []
     for name in names:
         folder = os.path.join(workspace, ".dflash", "runs", name)
-        data = spec.newest(runtime, workspace, name) if set(name) <= spec.RUN_ID_CHARACTERS else None
+        data = spec_store.newest(runtime, workspace, name) if set(name) <= spec.RUN_ID_CHARACTERS else None
         if data is None:
             continue
         newest, alive = _newest_attempt(runtime, folder)
@@ -156,7 +156,7 @@ def _workspace_blockers(workspace: str) -> List[Blocker]:
     if not os.access(workspace, os.W_OK | os.X_OK):
         return [_blocker("workspace_not_writable", workspace + " cannot be written", "choose a folder of your own")]
     try:
-        spec.check_workspace(workspace)
+        spec_store.check_workspace(workspace)
     except UnsafeFolder as error:
         return [_blocker("unsafe_workspace", str(error), error.fix)]
     return []

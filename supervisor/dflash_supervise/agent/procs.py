@@ -20,7 +20,7 @@ from dflash_supervise.core.facts import GpuHolder, ProcessesReading, ProcessFact
 __all__ = ["ProcessSet", "TokenHolder", "is_alive", "signal_process", "start_ticks"]
 
 SETTLED_S = 3.0  # between fork and exec a process still shows its parent's environment
-FULL_EVERY_S = 30.0
+FULL_EVERY_S = 60.0
 DETAILS_MAX = 64  # processes whose wait, tracer and I/O are read each time
 PID_INIT_INO = 0xEFFFFFFC  # the machine's own pid namespace (include/linux/proc_ns.h)
 COMPILERS = frozenset(

@@ -7,6 +7,7 @@ appended to, so a line that a crash tore stays the last of its file and readers 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections import deque
@@ -88,7 +89,19 @@ def encode(record: Dict[str, Any]) -> bytes:
 
 
 def _line(record: Dict[str, Any]) -> bytes:
-    return (json.dumps(record, separators=(",", ":"), ensure_ascii=True) + "\n").encode("ascii")
+    try:
+        text = json.dumps(record, separators=(",", ":"), allow_nan=False)
+    except ValueError:  # JSON has no NaN; a loss that is none is told by its note
+        text = json.dumps(_finite(record), separators=(",", ":"), allow_nan=False)
+    return (text + "\n").encode("ascii")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value
 
 
 class SegmentWriter:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from typing import Any, Callable, Dict, Optional
 
-from dflash_supervise.agent import preflight, put, spec
+from dflash_supervise.agent import preflight, put, spec, spec_store
 from dflash_supervise.agent.files import read_json, write_json
 from dflash_supervise.agent.runtime import Runtime
 from dflash_supervise.agent.start import NotStarted, ensure_agent
@@ -55,9 +55,7 @@ class Requests:
             "set_options": self._set_options,
         }
         if op not in ops:
-            raise RequestError(
-                "unknown_op", f"this agent knows no op {op!r}", "start the agent of this version"
-            )
+            raise RequestError("unknown_op", f"this agent knows no op {op!r}", "start the agent of this version")
         return ops[op](request)
 
     def run_id(self, request: Dict[str, Any]) -> str:
@@ -81,7 +79,7 @@ class Requests:
             UnsafeFolder: others could have prepared it.
         """
         workspace, run_id = self.workspace(request), self.run_id(request)
-        spec.check_workspace(workspace, run_id)
+        spec_store.check_workspace(workspace, run_id)
         return spec.run_dir(workspace, run_id)
 
     def _spec(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -93,7 +91,7 @@ class Requests:
             raise RequestError("bad_request", f"based_on: expected a generation, got {based_on!r}")
         context = request.get("context")
         try:
-            accepted = spec.apply_spec(
+            accepted = spec_store.apply_spec(
                 self.runtime,
                 workspace,
                 request.get("spec") or {},
@@ -103,7 +101,7 @@ class Requests:
             )
         except spec.SpecError as error:
             raise RequestError("bad_spec", str(error)) from None
-        except spec.SpecConflict as error:
+        except spec_store.SpecConflict as error:
             fix = "take the run over, or give the order from the machine that owns it"
             raise RequestError(
                 "spec_conflict", str(error), fix, generation=error.generation, owner=error.owner
@@ -165,7 +163,7 @@ class Requests:
 
     def _put(self, request: Dict[str, Any]) -> Dict[str, Any]:
         workspace = self.workspace(request)
-        spec.check_workspace(workspace)
+        spec_store.check_workspace(workspace)
         try:
             return put.put(
                 workspace,

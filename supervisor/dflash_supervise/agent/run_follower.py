@@ -8,11 +8,13 @@ import threading
 import time
 from typing import Any, Callable, Dict, Optional, Tuple
 
+from dflash_supervise.agent.files import read_json
 from dflash_supervise.agent.record_reader import RecordReader
 
 POLL_S = 0.2
 LOG_CHUNK_BYTES = 96 * 1024
 LOG_BYTES_PER_S = 1_000_000
+FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 HEAD_BYTES = 1 << 20  # the daemon keeps the first MiB and the last 16 MiB of a log
 TAIL_BYTES = 16 << 20
 
@@ -35,6 +37,7 @@ class RunFollower:
         self._send = send
         self._stopped = threading.Event()
         self._trouble = ""
+        self._foreign = False
         self._allowed_at = 0.0
 
     def start(self) -> None:
@@ -97,10 +100,13 @@ class RunFollower:
         return False
 
     def _piece(self) -> Tuple[bytes, int]:
-        path = os.path.join(self._run_dir, "attempts", str(self._attempt), "train.log")
+        folder = os.path.join(self._run_dir, "attempts", str(self._attempt))
+        # An adopted run's log is its own; the agent has written down where it lies.
+        foreign = (read_json(os.path.join(folder, "child.json")) or {}).get("log") if self._foreign else None
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = os.open(foreign or os.path.join(folder, "train.log"), FLAGS | (0 if foreign else os.O_NOFOLLOW))
         except FileNotFoundError:
+            self._foreign = True
             return b"", self._offset
         try:
             size = os.fstat(fd).st_size

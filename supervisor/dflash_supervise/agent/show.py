@@ -25,7 +25,7 @@ def main(run_dir: str, options: Dict[str, Any], out_fd: int = 1) -> int:
         try:
             ensure_agent(runtime, run_dir)
         except NotStarted as error:
-            sys.stderr.write("[dflash] {}\n".format(error))
+            sys.stderr.write(f"[dflash] {error}\n")
             return 1
     pane = Pane(run_dir, out_fd)
     while not pane.step():

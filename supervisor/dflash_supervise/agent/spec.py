@@ -1,18 +1,11 @@
-"""spec.json: what is wanted of a run, changed by compare-and-swap only.
-
-Two copies are written: one in the workspace, where it survives this host and a person can read it, and one in the
-runtime folder, so that a goal reaches the agent also while the workspace does not answer. The newer one counts.
-"""
+"""spec.json: what is wanted of a run."""
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from typing import Any, Dict, Optional, Tuple, Union
 
-from dflash_supervise.agent.files import check_folder, make_folder, read_json, write_json
-from dflash_supervise.agent.runtime import Runtime, boot_id, boottime_s, take_lock
 from dflash_supervise.core.facts import Goal
 from dflash_supervise.core.policy import Policy
 from dflash_supervise.wire import from_json
@@ -25,15 +18,6 @@ RUN_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 
 class SpecError(ValueError):
     """A spec that is not one; the text names the key."""
-
-
-class SpecConflict(Exception):
-    """Somebody else changed the spec first, or it belongs to another owner."""
-
-    def __init__(self, message: str, generation: int, owner: str) -> None:
-        super().__init__(message)
-        self.generation = generation
-        self.owner = owner
 
 
 @dataclass(frozen=True)
@@ -128,132 +112,6 @@ def check_run_id(value: Any) -> str:
 def run_dir(workspace: str, run_id: str) -> str:
     """``<workspace>/.dflash/runs/<run_id>``."""
     return os.path.join(workspace, ".dflash", "runs", check_run_id(run_id))
-
-
-def check_workspace(workspace: str, run_id: Optional[str] = None) -> None:
-    """Refuse a .dflash that others could have prepared. What is not there yet is not judged.
-
-    Raises:
-        UnsafeFolder: with path, reason and fix.
-    """
-    folders = [os.path.join(workspace, ".dflash"), os.path.join(workspace, ".dflash", "runs")]
-    if run_id is not None:
-        folders.append(run_dir(workspace, run_id))
-    for folder in folders:
-        try:
-            check_folder(folder, private=False)
-        except FileNotFoundError:
-            return
-
-
-def apply_spec(
-    runtime: Runtime,
-    workspace: str,
-    data: Dict[str, Any],
-    based_on: int,
-    *,
-    take_over: bool = False,
-    context: Optional[Dict[str, Any]] = None,
-) -> Spec:
-    """Put a spec in force if nobody changed it meanwhile; the same spec again changes nothing.
-
-    Args:
-        based_on: the generation that the caller last saw; 0 for a new run.
-        take_over: a person moves the run to another owner.
-        context: argv, cwd, env and umask of the trainer; frozen before the spec that needs it is in force.
-
-    Raises:
-        SpecError, SpecConflict, UnsafeFolder, OSError
-    """
-    spec = parse_spec(data)
-    if os.path.realpath(spec.workspace) != os.path.realpath(workspace):
-        raise SpecError(f"spec.workspace: {spec.workspace!r} is not {workspace!r}")
-    folder = run_dir(workspace, spec.run_id)
-    runtime.run(spec.run_id)
-    lock = take_lock(runtime.in_run(spec.run_id, "spec.lock"), {"pid": os.getpid()}, wait_s=5.0)
-    if lock is None:
-        raise SpecConflict("another change of this run is under way", 0, "")
-    try:
-        accepted = {"boottime_s": round(boottime_s(), 3), "boot_id": boot_id(runtime.proc_root)}
-        local = read_json(runtime.in_run(spec.run_id, "spec.json")) if spec.want == "stop" else None
-        current = local or newest(runtime, workspace, spec.run_id)
-        if current is not None and _same(current, data):
-            return parse_spec(current)
-        _check_order(current, spec, based_on, take_over)
-        if context is not None:
-            write_json(runtime.context_path(spec.run_id), context)
-        data = dict(data, accepted=accepted)
-        if local is not None:
-            # A stop reaches the agent even while the workspace does not answer.
-            write_json(runtime.in_run(spec.run_id, "spec.json"), data)
-        check_workspace(workspace, spec.run_id)
-        _make_run_dir(workspace, folder)
-        # The workspace first: a run that only this host knows must not be acknowledged.
-        write_json(os.path.join(folder, "spec.json"), data)
-        write_json(runtime.in_run(spec.run_id, "spec.json"), data)
-        if spec.want == "run":
-            for name in ("final.json", "STOP"):
-                _unlink(os.path.join(folder, name))
-        return parse_spec(data)
-    finally:
-        lock.release()
-
-
-def newest(runtime: Runtime, workspace: str, run_id: str) -> Optional[Dict[str, Any]]:
-    """The spec in force as plain data, or None for a run that is not there."""
-    copies = [
-        read_json(os.path.join(run_dir(workspace, run_id), "spec.json")),
-        read_json(runtime.in_run(run_id, "spec.json")),
-    ]
-    good = [copy for copy in copies if copy is not None and _parses(copy)]
-    return max(good, key=lambda copy: int(copy["generation"])) if good else None
-
-
-def _parses(data: Dict[str, Any]) -> bool:
-    try:
-        parse_spec(data)
-    except SpecError:
-        return False
-    return True
-
-
-def _same(current: Dict[str, Any], wanted: Dict[str, Any]) -> bool:
-    def bare(data: Dict[str, Any]) -> str:
-        return json.dumps({key: value for key, value in data.items() if key != "accepted"}, sort_keys=True)
-
-    return bare(current) == bare(wanted)
-
-
-def _check_order(current: Optional[Dict[str, Any]], spec: Spec, based_on: int, take_over: bool) -> None:
-    generation = int(current["generation"]) if current else 0
-    owner = str(current["owner"]) if current else ""
-    if based_on != generation:
-        text = "generation {} of {} is in force, and this change was made on generation {}"
-        raise SpecConflict(text.format(generation, owner or "nobody", based_on), generation, owner)
-    if spec.generation <= generation:
-        text = "generation {} is in force, and {} is not newer"
-        raise SpecConflict(text.format(generation, spec.generation), generation, owner)
-    if current and spec.owner != owner and not take_over:
-        raise SpecConflict(f"the run belongs to {owner}", generation, owner)
-
-
-def _make_run_dir(workspace: str, folder: str) -> None:
-    base = os.path.join(workspace, ".dflash")
-    for path in (base, os.path.join(base, "runs")):
-        try:
-            os.mkdir(path, 0o700)
-        except FileExistsError:
-            check_folder(path, private=False)
-    make_folder(folder)
-    for name in ("records", "attempts"):
-        make_folder(os.path.join(folder, name))
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return
 
 
 def _object(data: Dict[str, Any], key: str) -> Dict[str, Any]:

@@ -41,12 +41,14 @@ def verb(*words: str) -> List[str]:
 def ensure_agent(runtime: Runtime, run_dir: str) -> Tuple[Optional[int], bool]:
     """(pid of the run's agent, whether it was started now). Two callers at once start one: the lock decides.
 
+    No pid: the run is over, and was so before or within a moment.
+
     Raises:
         NotStarted: no agent holds the lock after ten seconds.
     """
     run_id = os.path.basename(run_dir)
     runtime.run(run_id)
-    if runtime.agent_holds(run_id):
+    if runtime.agent_holds(run_id) and not _gone_soon(runtime, run_id):
         return _pid(runtime, run_id), False
     # The verb returns at once: it forks the loop away, so no zombie of it stays with us.
     result = subprocess.run(
@@ -65,6 +67,8 @@ def ensure_agent(runtime: Runtime, run_dir: str) -> Tuple[Optional[int], bool]:
             return pid, True
         if result.returncode != 0:
             break
+        if os.path.exists(os.path.join(run_dir, "final.json")):
+            return None, False  # over already: the agent has nothing to stay for
         time.sleep(0.05)
     said = result.stderr.decode("utf-8", "replace").strip()[-500:] or _last_words(runtime, run_id)
     raise NotStarted("the agent did not start: {}".format(said or "it said nothing"))
@@ -77,6 +81,16 @@ def clean_environment() -> Dict[str, str]:
         for key, value in os.environ.items()
         if key == "DFLASH_AGENT_OPTIONS" or (key not in ("TMUX", "TMUX_PANE") and not key.startswith("DFLASH_"))
     }
+
+
+def _gone_soon(runtime: Runtime, run_id: str) -> bool:
+    """Whether the agent that holds the lock has written its last word; waits until it is gone then."""
+    deadline = time.monotonic() + WAIT_S
+    while (read_json(runtime.in_run(run_id, "agent.json")) or {}).get("leaving"):
+        if not runtime.agent_holds(run_id) or time.monotonic() > deadline:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def _pid(runtime: Runtime, run_id: str) -> Optional[int]:

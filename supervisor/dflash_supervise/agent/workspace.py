@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Optional, Tuple, Union
 
 from dflash_supervise.agent.files import read_json
 from dflash_supervise.agent.host import free_room
@@ -34,6 +34,7 @@ class WorkspaceLook:
     log: Union[LogReading, Missing] = NOT_LOOKED
     log_behind: bool = False
     machine: Optional[Dict[str, Any]] = None
+    siblings: Tuple[str, ...] = ()  # all run ids of this workspace
     disk_free_bytes: Optional[int] = None
     disk_free_inodes: Optional[int] = None
 
@@ -46,10 +47,10 @@ class WorkspaceLook:
 class WorkspaceEyes:
     """Looks at one run directory. ``begin`` and ``take`` belong to the tick, ``look`` runs in the lane."""
 
-    def __init__(self, run_dir: str, run_id: str, foreign_log: Optional[str] = None) -> None:
+    def __init__(self, run_dir: str, run_id: str) -> None:
         self.run_dir = run_dir
         self.run_id = run_id
-        self._foreign_log = foreign_log  # an adopted run's own log
+        self.answered = True  # as of the last ``take``
         self._lane = Lane("workspace")
         self._job: Optional[Job[WorkspaceLook]] = None
         self._began_s = 0.0
@@ -59,6 +60,8 @@ class WorkspaceEyes:
         self._attempt = 0
         self._spec_stamp: Optional[Tuple[int, int, int]] = None
         self._spec: Optional[Dict[str, Any]] = None
+        self.trouble = ""
+        self._extra: Optional[Job[Any]] = None
 
     def begin(self, now_s: float) -> None:
         """Start a look unless one is under way."""
@@ -71,14 +74,28 @@ class WorkspaceEyes:
         if self._job is not None and self._job.wait(wait_s):
             job, self._job = self._job, None
             try:
-                self._last = job.result()
+                self._last, self.answered = job.result(), True
                 return self._last, 0.0
-            except OSError:
-                # It answers, with an error (stale handle, unreadable): as blind as no answer.
-                since = self._last.at_s if self._last is not None else self._began_s
-                return self._last, max(now_s - since, 0.001)
+            except OSError as error:
+                self.trouble = str(error)  # it answers, with an error (stale handle): as blind as no answer
+        self.answered = False
         since = self._last.at_s if self._last is not None else self._began_s
         return self._last, max(now_s - since, 0.001)
+
+    def also(self, work: Callable[[], Any]) -> None:
+        """Do some rare file work between two looks, unless such work is under way."""
+        if self._extra is None or self._extra.done:
+            self._extra = self._lane.submit(work)
+
+    def attempt_dir(self, number: int) -> str:
+        """``attempts/<n>``."""
+        return os.path.join(self.run_dir, "attempts", str(number))
+
+    def log_path(self, number: int) -> str:
+        """The log of an attempt, as far as it is known."""
+        if self._tail is not None and number == self._attempt:
+            return self._tail.path
+        return os.path.join(self.attempt_dir(number), "train.log")
 
     def look(self, now_s: float) -> WorkspaceLook:
         """Read everything once. May block as long as the file system does.
@@ -99,28 +116,34 @@ class WorkspaceEyes:
             stop_file=os.path.lexists(os.path.join(self.run_dir, "STOP")),
             attempts=attempts,
             machine=self._once("machine.json", self.run_dir),
+            siblings=tuple(os.listdir(os.path.dirname(self.run_dir))),
         )
         return self._look_at_attempt(found) if attempts else found
 
     def _look_at_attempt(self, found: WorkspaceLook) -> WorkspaceLook:
         number = found.newest
-        folder = os.path.join(self.run_dir, "attempts", str(number))
+        folder = self.attempt_dir(number)
         if number != self._attempt:
+            self._attempt = number
+            self._of_attempt = {key: value for key, value in self._of_attempt.items() if key == "machine.json"}
+        child = self._once("child.json", folder)
+        adopted = bool(child and child.get("adopted"))
+        path = str((child or {}).get("log") or os.path.join(folder, "train.log"))
+        if self._tail is None or self._tail.path != path:
             if self._tail is not None:
                 self._tail.close()
-            self._attempt, self._tail = number, LogTail(self._foreign_log or os.path.join(folder, "train.log"))
-            self._of_attempt = {key: value for key, value in self._of_attempt.items() if key == "machine.json"}
+            self._tail = LogTail(path)
         # The end is read before the log: every line that came before the end is then in this look.
         ended = self._once("exit.json", folder)
-        assert self._tail is not None
-        log = self._tail.look()
+        no_log = adopted and not (child or {}).get("log")
+        log = Missing("no log was named") if no_log else self._tail.look()
         progress = read_progress(folder, number)
         if isinstance(progress, Missing) and progress.reason == NOT_YET:
             progress = from_log(log)
         return replace(
             found,
             launch=self._once("launch.json", folder),
-            child=self._once("child.json", folder),
+            child=child,
             exit=ended,
             done=is_done(folder, self.run_id, number),
             progress=progress,

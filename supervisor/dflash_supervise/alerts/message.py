@@ -88,7 +88,7 @@ def _what(kind: str, facts: Doc) -> str:
         case "silent":
             return f"the agent says nothing for {duration(facts['silent_s'])}, though the host answers"
         case "gave_up":
-            return f"{_cause(facts)}, given up"
+            return f"{_cause(facts)}, {_plain(facts.get('response_text') or 'given up')}"
         case "refused":
             return f"not started: {_cause(facts)}"
     response = _plain(facts.get("response_text", ""))

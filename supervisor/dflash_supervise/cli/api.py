@@ -1,25 +1,23 @@
-"""The daemon's HTTP API, and the only importer of the HTTP client."""
+"""The daemon's HTTP API. The standard library's client does: it is there in 20 ms, where others take 100."""
 
 from __future__ import annotations
 
+import http.client
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from urllib.parse import urlencode, urlsplit
 
-import httpx
-
-from dflash_supervise.cli import exits
+from dflash_supervise.cli import exits, words
 from dflash_supervise.cli.errors import CliError, from_document
 
 Json = dict[str, Any]
 
-_START_FIX = "start it with: dflash-supervise daemon run   (or `start`, which brings it up by itself)"
-
 
 class Api:
-    """A connection to the daemon of this user on this machine.
+    """The daemon of this user on this machine. Every call is a connection of its own: a restart is not noticed.
 
     Raises from every call:
         CliError: the daemon is gone (exit 7), or it refused (its own exit code and fix).
@@ -27,13 +25,9 @@ class Api:
 
     def __init__(self, url: str, token: str, *, timeout_s: float = 30.0) -> None:
         self.url = url.rstrip("/")
-        # A proxy of the environment has no business between this program and its own machine.
-        self._http = httpx.Client(
-            base_url=self.url,
-            headers={"Authorization": f"Bearer {token}", "Accept": "application/json"},
-            timeout=timeout_s,
-            trust_env=False,
-        )
+        self._where = urlsplit(self.url).netloc
+        self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+        self._timeout_s = timeout_s
 
     def __enter__(self) -> Api:
         return self
@@ -41,27 +35,32 @@ class Api:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._http.close()
+        """Nothing is held between calls."""
 
     def get(self, path: str, /, **params: Any) -> Json:
-        wanted = {key: value for key, value in params.items() if value is not None}
-        return self._call("GET", path, params=wanted)
+        query = urlencode({key: value for key, value in params.items() if value is not None})
+        return self._call("GET", path + (f"?{query}" if query else ""), None)
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Json:
-        return self._call("POST", path, json=dict(body or {}))
+        return self._call("POST", path, json.dumps(dict(body or {})).encode())
 
-    def _call(self, method: str, path: str, **arguments: Any) -> Json:
+    def _call(self, method: str, path: str, body: bytes | None) -> Json:
+        headers = {**self._headers, **({"Content-Type": "application/json"} if body is not None else {})}
+        connection = http.client.HTTPConnection(self._where, timeout=self._timeout_s)
         try:
-            answer = self._http.request(method, f"/api/v1{path}", **arguments)
-        except httpx.TimeoutException as error:
+            connection.request(method, f"/api/v1{path}", body=body, headers=headers)
+            answer = connection.getresponse()
+            return _read(answer.status, answer.reason, answer.read())
+        except TimeoutError as error:
             raise CliError(
                 "the daemon is there but does not answer",
-                fix="look at its log: dflash-supervise daemon status",
+                fix=f"look at its log: {words.command('config', 'path')}",
                 code="daemon_silent",
             ) from error
-        except httpx.HTTPError as error:
+        except (OSError, http.client.HTTPException) as error:
             raise no_daemon() from error
-        return _read(answer)
+        finally:
+            connection.close()
 
 
 def connect(state_dir: Path) -> Api:
@@ -88,29 +87,30 @@ def connect(state_dir: Path) -> Api:
 
 
 def no_daemon() -> CliError:
-    return CliError("no daemon is running", fix=_START_FIX, exit_code=exits.NO_DAEMON, code="no_daemon")
+    fix = f"start it with: {words.command('daemon', 'run')}   (`start` brings it up by itself)"
+    return CliError("no daemon is running", fix=fix, exit_code=exits.NO_DAEMON, code="no_daemon")
 
 
-def _read(answer: httpx.Response) -> Json:
+def _read(status: int, reason: str, data: bytes) -> Json:
     try:
-        body = answer.json()
+        body = json.loads(data)
     except ValueError:
         body = None
-    if answer.is_success and isinstance(body, dict):
+    if 200 <= status < 300 and isinstance(body, dict):
         return body
     if isinstance(body, dict) and isinstance(body.get("error"), dict):
         raise from_document(body["error"])
-    if answer.status_code == 401:
+    if status == 401:
         raise CliError(
             "the daemon does not take our token",
-            fix="it was probably started with another state folder; see: dflash-supervise config path",
+            fix=f"it was probably started with another state folder; see: {words.command('config', 'path')}",
             code="unauthorized",
         )
-    if answer.status_code == 422:
-        raise CliError(f"the daemon did not understand: {_validation(body)}", exit_code=exits.USAGE)
+    if status == 422:
+        raise CliError(f"the daemon did not understand: {_validation(body)}", exit_code=exits.USAGE, code="usage")
     raise CliError(
-        f"the daemon answered {answer.status_code} {answer.reason_phrase}",
-        fix="look at its log: dflash-supervise daemon status",
+        f"the daemon answered {status} {reason}",
+        fix=f"look at its log: {words.command('config', 'path')}",
         code="daemon_failed",
     )
 

@@ -6,7 +6,6 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
@@ -36,6 +35,7 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ("Set up", "config", "The configuration: show, check, path."),
     ("Set up", "completion", "Completion for bash, zsh or fish."),
 )
+COMPLETE_OF = {"dflash-supervise": "_DFLASH_SUPERVISE_COMPLETE", "dsup": "_DSUP_COMPLETE"}
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program and exit with one of ``exits``."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        sys.exit(run(arguments))
+        sys.exit(_complete() if COMPLETE_OF[_program()] in os.environ else run(arguments))
     except BrokenPipeError:
         # The reader has seen what it wanted; Python must not complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -103,8 +103,12 @@ def run(arguments: list[str]) -> int:
     """The same without leaving the process: the exit status."""
     as_json = "--json" in (arguments[: arguments.index("--")] if "--" in arguments else arguments)
     try:
-        answer: Any = cli.main(args=arguments, prog_name=_program(), standalone_mode=False)
+        # Not cli.main(): that turns a closed pipe into a failure before we see it.
+        with cli.make_context(_program(), list(arguments)) as context:
+            answer = cli.invoke(context)
         return answer if isinstance(answer, int) else exits.DONE
+    except click.exceptions.Exit as left:
+        return left.exit_code
     except CliError as error:
         if as_json:
             say.document(error.document())
@@ -121,6 +125,14 @@ def run(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         say.talk("\ninterrupted")
         return exits.INTERRUPTED
+
+
+def _complete() -> int:
+    """Answer a shell that asks for completion."""
+    from click.shell_completion import shell_complete
+
+    variable = COMPLETE_OF[_program()]
+    return shell_complete(cli, {}, _program(), variable, os.environ[variable])
 
 
 def _program() -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_supervise.cli import exits, say
+from dflash_supervise.cli import exits, say, words
 from dflash_supervise.cli.errors import CliError, Detached
 
 if TYPE_CHECKING:
@@ -49,9 +49,17 @@ def connect_or_start(wanted: Settings) -> Api:
             raise
     else:
         return running
-    from dflash_supervise.daemon.spawn import ensure_running
+    from dflash_supervise.daemon.spawn import NotStarted, ensure_running
 
-    ensure_running(wanted)
+    try:
+        ensure_running(wanted)
+    except NotStarted as error:
+        raise CliError(
+            str(error),
+            fix=f"see it for yourself: {words.command('daemon', 'run')}; its log: {wanted.log_file}",
+            exit_code=exits.NO_DAEMON,
+            code="daemon_not_started",
+        ) from error
     started = api.connect(wanted.state_dir)
     say.talk(f"daemon started in the background; dashboard: {started.url} (dflash-supervise open)")
     return started

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from time import monotonic, sleep
 from collections.abc import Callable, Iterator
+from time import monotonic, sleep
 from typing import Any
 
 from dflash_supervise.cli import clean, exits, marks, words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,9 +28,10 @@ def render(why: Mapping[str, Any], style: Style) -> list[str]:
     age_s = float(why.get("age_s") or 0.0)
     blocks = [
         _headline(run, told, age_s, style),
-        _evidence(told, age_s, style),
-        _rules(told, style),
-        _incidents(why.get("incidents") or [], style),
+        _evidence(run, told, age_s, style),
+        _rules(run, told, style),
+        _incidents(run, why.get("incidents") or [], style),
+        _attempts(why.get("attempts") or [], style),
         _notes(run.get("notes") or told.get("notes") or [], style),
         _unseen(run.get("missing") or {}, style),
         _next(run, told, age_s, style),
@@ -55,22 +57,21 @@ def _headline(run: Mapping[str, Any], told: Mapping[str, Any], age_s: float, sty
     lines = [
         style.paint(left, "bold") + " " * (style.width - len(left) - len(right)) + right,
         style.rule(),
-        f"{sign} {word}{named}{_since(run, told, age_s)}",
+        f"{sign} {word}{named}",
+        *_when(run, told, age_s, style),
         *style.wrap(str(run.get("sentence") or told.get("sentence") or "No verdict has been told yet."), 2),
     ]
     lines += _unreachable(run, style)
     return lines
 
 
-def _since(run: Mapping[str, Any], told: Mapping[str, Any], age_s: float) -> str:
-    parts = []
+def _when(run: Mapping[str, Any], told: Mapping[str, Any], age_s: float, style: Style) -> list[str]:
+    parts = ["suspected, not confirmed"] if run.get("suspected") else []
     if run.get("phase"):
         parts.append(f"phase {run['phase']}")
     if told:
-        parts.append(f"host's last word {words.duration(age_s)} ago")
-    if run.get("suspected"):
-        parts.append("suspected, not confirmed")
-    return f"  ({'; '.join(parts)})" if parts else ""
+        parts.append(f"the host's last word is {words.duration(age_s)} old")
+    return [style.paint("  " + "; ".join(parts), "dim")] if parts else []
 
 
 def _unreachable(run: Mapping[str, Any], style: Style) -> list[str]:
@@ -87,7 +88,7 @@ def _unreachable(run: Mapping[str, Any], style: Style) -> list[str]:
     )
 
 
-def _evidence(told: Mapping[str, Any], age_s: float, style: Style) -> list[str]:
+def _evidence(run: Mapping[str, Any], told: Mapping[str, Any], age_s: float, style: Style) -> list[str]:
     """The readings of the finding that made the verdict, each with its age."""
     findings = _findings(told, "failing") or _findings(told, "pending")
     mine = [f for f in findings if f.get("verdict") == told.get("verdict")] or findings
@@ -101,20 +102,26 @@ def _evidence(told: Mapping[str, Any], age_s: float, style: Style) -> list[str]:
         ]
         for item in _unique(item for f in mine for item in f.get("evidence") or [])
     ]
-    lines: list[str] = []
-    if body:
-        value_width = max(12, style.width - 2 - 2 - 2 - max(len(row[0]) for row in body) - 8)
-        body = [[row[0], words.cut(row[1], value_width), row[2]] for row in body]
-        lines = [
-            style.paint("Evidence", "bold"),
-            *table.rows(["reading", "value", "age"], body, style=style, right=frozenset({2}), indent=2),
-        ]
+    lines = [style.paint("Evidence", "bold"), *_readings(body, style)] if body else []
     for finding in mine:
-        if finding.get("culprit"):
-            lines += style.wrap(f"culprit: {finding['culprit']}", 2)
+        culprit = str(finding.get("culprit") or "")
+        if culprit and culprit not in str(run.get("sentence")):
+            lines += style.wrap(f"culprit: {culprit}", 2)
     for key_line in dict.fromkeys(str(f["key_line"]) for f in mine if f.get("key_line")):
         lines.append(style.paint("  > ", "dim") + words.cut(key_line, style.width - 4))
     return lines
+
+
+def _readings(body: list[list[str]], style: Style) -> list[str]:
+    """The table of readings; a long value goes on in the next line, for evidence is never cut."""
+    names = max(len(row[0]) for row in body)
+    ages = max(3, *(len(row[2]) for row in body))
+    room = max(20, style.width - names - ages - 6)
+    split = []
+    for name, value, age in body:
+        first, *rest = textwrap.wrap(value, room) or [""]
+        split += [[name, first, age], *(["", text, ""] for text in rest)]
+    return table.rows(["reading", "value", "age"], split, style=style, right=frozenset({2}), indent=2)
 
 
 def _unique(items: Iterator[Any]) -> list[Any]:
@@ -128,7 +135,7 @@ def _findings(told: Mapping[str, Any], status: str) -> list[Mapping[str, Any]]:
     return [f for f in told.get("findings") or [] if f.get("status") == status]
 
 
-def _rules(told: Mapping[str, Any], style: Style) -> list[str]:
+def _rules(run: Mapping[str, Any], told: Mapping[str, Any], style: Style) -> list[str]:
     """Rules that fired, those on their way with their margin, those that cannot say, and the content ones."""
     findings: Sequence[Mapping[str, Any]] = told.get("findings") or []
     if not findings:
@@ -140,7 +147,7 @@ def _rules(told: Mapping[str, Any], style: Style) -> list[str]:
         status = str(finding["status"])
         sign = marks.status_sign(status, style)
         lines.append(f"  {sign} {str(finding['rule']).ljust(width)}  {_margin(finding, style)}".rstrip())
-        if finding.get("reason"):
+        if finding.get("reason") and finding["reason"] != run.get("sentence"):
             lines += style.wrap(str(finding["reason"]), 6)
     content = [str(f["rule"]) for f in _findings(told, "ok")]
     if content:
@@ -172,7 +179,7 @@ def _margin(finding: Mapping[str, Any], style: Style) -> str:
     )
 
 
-def _incidents(incidents: Sequence[Mapping[str, Any]], style: Style) -> list[str]:
+def _incidents(run: Mapping[str, Any], incidents: Sequence[Mapping[str, Any]], style: Style) -> list[str]:
     """Those that are open or pending in full; of the resolved ones only how many there were."""
     alive = [i for i in incidents if i.get("state") != "resolved"]
     resolved = [i for i in incidents if i.get("state") == "resolved"]
@@ -188,7 +195,8 @@ def _incidents(incidents: Sequence[Mapping[str, Any]], style: Style) -> list[str
             f"  {sign} {name}: {incident.get('state')}{since} (attempt {incident.get('attempt')}, "
             f"{incident.get('severity')})"
         )
-        lines += style.wrap(str(incident.get("sentence") or ""), 4) if incident.get("sentence") else []
+        if incident.get("sentence") and incident["sentence"] != run.get("sentence"):
+            lines += style.wrap(str(incident["sentence"]), 4)
         lines += _quoted(incident, style)
         if incident.get("response_text") or incident.get("response"):
             lines += style.wrap(f"\u2192 {incident.get('response_text') or incident['response']}", 4)
@@ -208,6 +216,28 @@ def _short(incident: Mapping[str, Any]) -> str:
     cause = incident.get("cause") or "none"
     name = cause if cause != "none" else str(incident.get("verdict"))
     return f"{name} (attempt {incident.get('attempt')})"
+
+
+def _attempts(attempts: Sequence[Mapping[str, Any]], style: Style) -> list[str]:
+    """How the earlier attempts ended, and what each one began for."""
+    ended = [one for one in attempts if one.get("verdict")]
+    if not ended:
+        return []
+    body = []
+    for one in ended:
+        cause = one.get("cause") or "none"
+        body.append(
+            [
+                f"#{one.get('attempt')}",
+                str(one["verdict"]) + (f", {cause}" if cause != "none" else ""),
+                words.duration(one.get("ran_s")),
+                words.step_of(one.get("step"), None),
+                words.step_of(one.get("checkpoint_step"), None),
+            ]
+        )
+    header = ("", "ended as", "after", "at step", "checkpoint")
+    lines = table.rows(header, body, style=style, right=frozenset({2, 3, 4}), indent=2)
+    return [style.paint("Attempts", "bold"), *lines]
 
 
 def _notes(notes: Sequence[Any], style: Style) -> list[str]:

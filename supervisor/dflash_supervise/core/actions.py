@@ -60,7 +60,7 @@ Action = Union[Stop, Continue, EndStale, Launch, SampleStacks]
 class Next:
     """What happens next and when, for the person who reads ``why``."""
 
-    what: str  # nothing, wait, restart, stop, page, give_up
+    what: str  # nothing, wait, start, restart, stop, continue, page
     in_s: Optional[float] = None
     why: str = ""
 

@@ -57,7 +57,7 @@ def _credited_at(memory: Memory) -> float:
 
 def _same_again(memory: Memory, ended: EndedAttempt) -> bool:
     earlier = [old for old in memory.ended if old.number < ended.number and not old.person]
-    if not earlier or not ended.fingerprint:
+    if not earlier:
         return False
     last = max(earlier, key=lambda old: old.number)
     return last.fingerprint == ended.fingerprint and (ended.checkpoint_step or 0) <= (last.checkpoint_step or 0)

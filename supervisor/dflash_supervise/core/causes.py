@@ -66,8 +66,13 @@ SIGNAL_CAUSES: Dict[int, str] = {
     4: "illegal_instruction",
     6: "abort",
     7: "bus_error",
+    8: "none",  # arithmetic, and a reader that went away: nobody's kill
     11: "segfault",
+    13: "none",
 }
+
+# What a person's Ctrl-C or kill looks like when Python or a launcher turns it into an exception.
+SOMEBODYS_EXCEPTIONS = frozenset({"KeyboardInterrupt", "SignalException"})
 
 SIGNAL_NAMES: Dict[int, str] = {
     1: "SIGHUP",
@@ -91,7 +96,8 @@ _COMPILED: Tuple[Tuple[str, re.Pattern[str]], ...] = tuple(
 _HINTS: Tuple[str, ...] = (
     "Detected that you", "ut of memory", "tried to allocate", "ALLOC_FAILED", "No space left", "Errno 28", "ENOSPC",
     "ddress already in use", "EADDRINUSE", "ModuleNotFoundError", "ImportError", "device-side assert",
-    "illegal memory access", "Watchdog caught", "ermission", "command not found", "Fatal Python error", "FileNotFoundError",
+    "illegal memory access", "Watchdog caught", "ermission", "command not found", "Fatal Python error",
+    "FileNotFoundError",
 )  # fmt: skip
 
 
@@ -110,4 +116,7 @@ def match(line: str) -> Optional[str]:
 
 def of_exception(exc_type: str) -> str:
     """The cause of an uncaught exception that no catalogue pattern names."""
-    return "bug_in_code" if exc_type.rsplit(".", 1)[-1] in DETERMINISTIC_EXCEPTIONS else "rank_exception"
+    name = exc_type.rsplit(".", 1)[-1]
+    if name in SOMEBODYS_EXCEPTIONS:
+        return "killed_externally"
+    return "bug_in_code" if name in DETERMINISTIC_EXCEPTIONS else "rank_exception"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Optional
+from typing import Optional, Tuple
 
 from . import causes, incidents
 from .memory import EndedAttempt, Incident, Memory, StopDecision
 from .policy import Policy
 from .respond import Response, respond
 from .rules.ended import End, judge_end
-from .verdicts import Verdict
+from .verdicts import Evidence, Verdict
 from .view import View
 
 KEEP_ENDED = 50
@@ -24,8 +24,9 @@ def record_end(view: View, memory: Memory, policy: Policy, kind: str) -> Memory:
     ended = _ended(view, memory, end, stop, policy)
     memory = replace(
         memory,
-        ended=((*memory.ended, ended))[-KEEP_ENDED:],
-        best_step=max(memory.best_step, ended.checkpoint_step or 0) if ended.credited else memory.best_step,
+        ended=(*memory.ended, ended)[-KEEP_ENDED:],
+        incidents=incidents.resolve(memory.incidents, _over_with_it(memory, ended, stop), view.now_s),
+        best_step=max(memory.best_step, ended.step or 0, ended.checkpoint_step or 0),
         stop=None,
     )
     if ended.verdict in (Verdict.COMPLETED, Verdict.STOPPED) or ended.person:
@@ -34,6 +35,16 @@ def record_end(view: View, memory: Memory, policy: Policy, kind: str) -> Memory:
         return memory  # its incident was announced when the stop was decided
     response = respond(ended, memory, policy, kind, view.now_s)
     return replace(memory, incidents=incidents.put(memory.incidents, _incident(view, ended, end, response)))
+
+
+def _over_with_it(memory: Memory, ended: EndedAttempt, stop: Optional[StopDecision]) -> Tuple[Incident, ...]:
+    """What a living attempt was accused of ends with it, save the reason why it was ended."""
+    reason = stop.incident if stop is not None else None
+    return tuple(
+        one
+        for one in incidents.unresolved(memory.incidents)
+        if one.attempt == ended.number and one.id != reason and incidents.rule_of(one) not in ("", "stale")
+    )
 
 
 def announce(memory: Memory, stop: StopDecision, view: View, policy: Policy, kind: str) -> Memory:
@@ -45,6 +56,10 @@ def announce(memory: Memory, stop: StopDecision, view: View, policy: Policy, kin
     response = respond(ended, memory, policy, kind, view.now_s)
     told = replace(
         found,
+        cause=stop.cause,
+        sentence=stop.because,
+        key_line=stop.key_line,
+        evidence=stop.evidence or found.evidence,
         severity=response.severity,
         response=response.action,
         response_text=response.text,
@@ -62,17 +77,37 @@ def page(memory: Memory, incident: str, text: str) -> Memory:
     return replace(memory, incidents=incidents.put(memory.incidents, told))
 
 
+def call_person(
+    memory: Memory, attempt: int, verdict: Verdict, cause: str, sentence: str, text: str, now_s: float
+) -> Memory:
+    """Open an incident that nothing of ours can end; one that is open already stays as it is."""
+    wanted = incidents.incident_id(attempt, verdict, cause)
+    found = incidents.find(memory.incidents, wanted)
+    if found is not None and found.state == "open":
+        return page(memory, wanted, text)
+    new = Incident(
+        id=wanted,
+        attempt=attempt,
+        verdict=verdict,
+        cause=cause,
+        severity="page",
+        state="open",
+        since_s=now_s,
+        sentence=sentence,
+        evidence=(Evidence("seen", sentence),),
+        response=causes.PAGE,
+        response_text=text,
+        opened_at_s=now_s,
+    )
+    return replace(memory, incidents=incidents.put(memory.incidents, new))
+
+
 def close_cured(memory: Memory, view: View) -> Memory:
-    """An incident of an earlier attempt is over once a later one has made a step, or the run is complete."""
-    number, done = memory.attempt.number, memory.final is Verdict.COMPLETED
+    """An incident of an earlier attempt is over once a later one has made a step, or the run is complete or stopped."""
+    number, done = memory.attempt.number, memory.final in (Verdict.COMPLETED, Verdict.STOPPED)
     stepped = memory.attempt.first_step_at_s is not None and not any(e.number == number for e in memory.ended)
-    if not stepped and not done:
-        return memory
-    for one in incidents.unresolved(memory.incidents):
-        if one.attempt < number or done:
-            closed = replace(one, state="resolved", resolved_at_s=view.now_s)
-            memory = replace(memory, incidents=incidents.put(memory.incidents, closed))
-    return memory
+    over = [one for one in incidents.unresolved(memory.incidents) if done or (stepped and one.attempt < number)]
+    return replace(memory, incidents=incidents.resolve(memory.incidents, over, view.now_s)) if over else memory
 
 
 def _ended(
@@ -90,7 +125,7 @@ def _ended(
         )
     if stop is not None and verdict is not Verdict.COMPLETED:
         verdict, cause, sentence, key_line = stop.verdict, stop.cause, stop.because, stop.key_line
-    begun = memory.stop.decided_at_s if memory.stop is not None else view.now_s
+    begun = stop.decided_at_s if stop is not None else view.now_s
     return EndedAttempt(
         number=attempt.number,
         verdict=verdict,
@@ -104,19 +139,19 @@ def _ended(
         checkpoint_step=attempt.checkpoint_step,
         code=view.seen.exit.code if view.seen.exit is not None else None,
         signal=view.seen.exit.signal if view.seen.exit is not None else None,
-        generation=memory.goal_generation,
+        generation=stop.generation if stop is not None and stop.person else memory.goal_generation,
         credited=_credited(view, memory, begun, policy),
         person=stop is not None and stop.person,
+        again=stop is not None and stop.again,
     )
 
 
 def _credited(view: View, memory: Memory, begun_s: float, policy: Policy) -> bool:
-    """A complete checkpoint, seen before our own stop began and well beyond the best so far (safety rule 9)."""
-    attempt = view.attempt
-    if attempt.checkpoint_step is None or attempt.checkpoint_seen_at_s > begun_s:
+    """A complete checkpoint that our own stop had no part in, well beyond all attempts so far (safety rule 9)."""
+    saved = view.attempt.own_checkpoint_step
+    if saved is None or saved < memory.best_step + policy.credit_steps:
         return False
-    far = attempt.checkpoint_step >= memory.best_step + policy.credit_steps
-    return far and begun_s - attempt.launched_at_s >= policy.credit_s
+    return begun_s - view.attempt.launched_at_s >= policy.credit_s
 
 
 def _lost(ended: EndedAttempt) -> Optional[int]:

@@ -8,13 +8,15 @@ from typing import Optional, Tuple
 from . import causes, incidents
 from .actions import NOTHING_NEXT, Action, Launch, Next
 from .assessment import Assessment
-from .ending import page
+from .ending import call_person, page
 from .facts import Goal, HostReading
 from .memory import EndedAttempt, Incident, Memory
 from .policy import Policy
 from .respond import respond
 from .verdicts import Evidence, Finding, Status, Verdict
 from .view import View
+
+LAUNCH_SEEN_S = 60.0  # a launch shows within seconds; this long without one is a person's matter
 
 
 @dataclass(frozen=True)
@@ -26,42 +28,41 @@ class Plan:
     remedies: Tuple[str, ...] = ()
     final: Optional[Verdict] = None
     next: Next = NOTHING_NEXT
+    needs_room: bool = False
 
 
 def plan(view: View, goal: Goal, policy: Policy, kind: str) -> Plan:
     """What the newest end (or the absence of any attempt) asks for, given the goal."""
     memory = view.memory
-    last = _last(memory)
+    last = newest_end(memory)
     if last is not None and last.verdict is Verdict.COMPLETED:
         return Plan(final=Verdict.COMPLETED)
     if goal.want == "stop":
         return Plan(final=Verdict.STOPPED)
-    if memory.given_up:
-        return Plan(
-            final=last.verdict if last is not None else Verdict.STALE_PROCESS,
-            next=Next("nothing", None, memory.given_up),
-        )
     if last is None:
-        return Plan() if kind == "adopted" else Plan(launch=True, because="the goal is run")
-    if kind != "adopted" and (last.person or memory.goal_generation > last.generation):
+        if memory.final is not None:
+            return Plan(final=memory.final, next=Next("nothing", None, memory.given_up))
+        return Plan(launch=True, because="the goal is run")
+    if memory.final is None and kind != "adopted" and (last.again or memory.run_generation > last.generation):
         return Plan(launch=True, because="a person asked for it")
-    response = respond(last, memory, policy, kind, view.now_s)
-    if not response.restarts:
-        return Plan(final=last.verdict, next=Next("nothing", None, response.text))
+    # Judged as of the end: what was said then stays true, also when the window of the budget has moved on.
+    response = respond(last, memory, policy, kind, last.ended_at_s)
+    if memory.final is not None or not response.restarts:
+        return Plan(final=memory.final or last.verdict, next=Next("nothing", None, response.text))
     due_in = last.ended_at_s + response.restart_in_s - view.now_s
     because = "{} of attempt {}: {}".format(
         last.cause if last.cause != "none" else last.verdict.value, last.number, response.text
     )
     if last.cause == "disk_full" and not _room(view, policy):
-        return Plan(next=Next("wait", None, "free space is needed first"))
+        return Plan(next=Next("wait", None, "free space is needed first"), needs_room=True)
     if due_in > 0:
-        return Plan(next=Next("restart", due_in, response.text), because=because)
+        return Plan(next=Next("restart", due_in, response.text))
     return Plan(launch=True, because=because, remedies=response.remedies)
 
 
 def gpus_matter(memory: Memory) -> bool:
     """Is something on the GPUs this run's business: before a launch and after a failure, not after a good end."""
-    last = _last(memory)
+    last = newest_end(memory)
     return memory.final is None and (last is None or last.verdict not in (Verdict.COMPLETED, Verdict.STOPPED))
 
 
@@ -77,58 +78,73 @@ def launch(
     view: View, memory: Memory, following: Plan, finding: Finding
 ) -> Tuple[Memory, Assessment, Tuple[Action, ...]]:
     """Want the next attempt, with its remedies, on the ground of this tick's proof."""
+    assert memory.launch is not None, "what is asked for was wanted before"
     number = view.attempt.number + 1
+    asked = view.now_s if memory.launch.asked_at_s is None else memory.launch.asked_at_s
     remedies = memory.remedies + tuple(one for one in following.remedies if one not in memory.remedies)
-    memory = replace(memory, remedies=remedies, final=None)
+    memory = replace(memory, remedies=remedies, final=None, launch=replace(memory.launch, asked_at_s=asked))
     cause = next((one.id for one in incidents.unresolved(memory.incidents) if one.attempt == view.attempt.number), None)
-    action = Launch(number, following.because, remedies, cause)
-    view = replace(view, memory=memory)
-    return (
-        memory,
-        assess_end(view, (finding,), Next("restart" if number > 1 else "start", 0.0, following.because), False),
-        (action,),
-    )
+    upcoming = Next("restart" if number > 1 else "start", 0.0, following.because)
+    if view.now_s - asked >= LAUNCH_SEEN_S:
+        text = f"attempt {number} was asked for {view.now_s - asked:.0f} s ago and has not begun"
+        answer = "it is asked for again and again; the newest outcome says why it does not begin"
+        memory = call_person(
+            memory, view.attempt.number, Verdict.EARLY_CRASH, "launch_interrupted", text, answer, view.now_s
+        )
+        upcoming = Next("wait", None, text)
+    assessment = assess_end(replace(view, memory=memory), (finding,), upcoming, False)
+    return memory, assessment, (Launch(number, following.because, remedies, cause),)
 
 
 def wait_for_proof(
     view: View, memory: Memory, finding: Finding, policy: Policy
 ) -> Tuple[Memory, Assessment, Tuple[Action, ...]]:
     """The GPUs are not proven free: refuse a first start, hold a restart back and test again each tick."""
-    if finding.status is not Status.FAILING:
-        return memory, assess_end(view, (finding,), Next("wait", None, finding.reason), False), ()
-    found = _stale_incident(memory, view.attempt.number, finding)
-    incident = found.id if found is not None else ""
-    since = found.opened_at_s if found is not None and found.opened_at_s is not None else view.now_s
-    confirmed = view.now_s - since >= policy.stale_confirm_s
-    if not confirmed:
+    if finding.status is Status.UNKNOWN:
         return (
-            memory,
-            assess_stale(
-                view,
-                finding,
-                Next("wait", policy.stale_confirm_s - (view.now_s - since), "it may be going away"),
-                True,
-            ),
+            _wait_for_an_answer(view, memory, finding, policy),
+            assess_end(view, (finding,), Next("wait", None, finding.reason), False),
             (),
         )
+    left_s = policy.stale_confirm_s - (view.now_s - open_since_s(view, finding))
+    if left_s > 0:
+        return memory, assess_stale(view, finding, Next("wait", left_s, "it may be going away"), True), ()
+    first = view.attempt.number == 0
     memory = page(
         memory,
-        incident,
-        "not started: the GPUs are not free" if view.attempt.number == 0 else "not restartable until the GPUs are free",
+        incidents.incident_id(view.attempt.number, Verdict.STALE_PROCESS, finding.cause),
+        "not started: the GPUs are not free" if first else "not restartable until the GPUs are free",
     )
-    if view.attempt.number == 0:
+    if first:
         memory = replace(memory, given_up=finding.reason, final=Verdict.STALE_PROCESS)
-        return (
-            memory,
-            assess_stale(view, finding, Next("nothing", None, "start again when the GPUs are free"), False, True),
-            (),
-        )
+        upcoming = Next("nothing", None, "start again when the GPUs are free")
+        return memory, assess_stale(view, finding, upcoming, False, True), ()
     return memory, assess_stale(view, finding, Next("wait", None, "tested again each second")), ()
+
+
+def _wait_for_an_answer(view: View, memory: Memory, finding: Finding, policy: Policy) -> Memory:
+    """Nobody says whether the GPUs are free. That starts nothing, and after a while a person hears of it."""
+    number = view.attempt.number
+    told = any(
+        one.attempt == number and one.verdict is Verdict.STALE_PROCESS for one in incidents.unresolved(memory.incidents)
+    )
+    assert memory.launch is not None, "only what is wanted waits for a proof"
+    if told or view.now_s - memory.launch.wanted_at_s < policy.start_silent_s:
+        return memory
+    answer = "not launched until it is known that the GPUs are free; asked again each second"
+    return call_person(memory, number, Verdict.STALE_PROCESS, "none", finding.reason, answer, view.now_s)
+
+
+def open_since_s(view: View, finding: Finding) -> float:
+    """Since when the stale finding's incident is open; a failing one was opened in this tick at the latest."""
+    found = _stale_incident(view.memory, view.attempt.number, finding)
+    assert found is not None and found.opened_at_s is not None
+    return found.opened_at_s
 
 
 def assess_end(view: View, findings: Tuple[Finding, ...], upcoming: Next, final: bool) -> Assessment:
     """The verdict while no attempt lives."""
-    last, number = _last(view.memory), view.attempt.number
+    last, number = newest_end(view.memory), view.attempt.number
     if view.memory.final is Verdict.STOPPED:
         return Assessment(number, Verdict.STOPPED, "none", "stopped as asked", False, "", (), findings, upcoming, final)
     if last is None:
@@ -187,7 +203,7 @@ def _finding(last: EndedAttempt) -> Finding:
     )
 
 
-def _last(memory: Memory) -> Optional[EndedAttempt]:
+def newest_end(memory: Memory) -> Optional[EndedAttempt]:
     return next((ended for ended in memory.ended if ended.number == memory.attempt.number and ended.number > 0), None)
 
 

@@ -42,21 +42,27 @@ def track(
     A finding that answers unknown resolves nothing: the incident stays as it was.
     """
     for finding in findings:
-        open_now = [one for one in unresolved(incidents) if one.attempt == attempt and finding.rule == _rule_of(one)]
+        open_now = [one for one in unresolved(incidents) if one.attempt == attempt and finding.rule == rule_of(one)]
         if finding.status is Status.UNKNOWN:
             continue
-        accused = finding.verdict is not None and finding.status in (Status.PENDING, Status.FAILING)
-        wanted = incident_id(attempt, finding.verdict, finding.cause) if finding.verdict is not None and accused else ""
+        accuses = finding.verdict is not None and finding.status is not Status.OK
+        wanted = incident_id(attempt, finding.verdict, finding.cause) if finding.verdict is not None else ""
         for old in open_now:
-            if old.id != wanted:
+            if old.id != wanted or not accuses:
                 incidents = put(incidents, replace(old, state="resolved", resolved_at_s=now_s))
-        if finding.verdict is not None and accused:
+        if accuses:
             incidents = put(incidents, _from_finding(find(incidents, wanted), finding, attempt, now_s))
     return incidents
 
 
-# Which rule keeps an incident alive, by its verdict and cause; incidents of ended attempts have none.
-def _rule_of(incident: Incident) -> str:
+def resolve(incidents: Tuple[Incident, ...], gone: Iterable[Incident], now_s: float) -> Tuple[Incident, ...]:
+    for one in gone:
+        incidents = put(incidents, replace(one, state="resolved", resolved_at_s=now_s))
+    return incidents
+
+
+def rule_of(incident: Incident) -> str:
+    """Which rule keeps an incident alive, by its verdict and cause; incidents of ended attempts have none."""
     if incident.verdict is Verdict.PARTIAL_STALL:
         return "worker_lost"
     if incident.verdict is Verdict.STALE_PROCESS:
@@ -69,8 +75,7 @@ def _rule_of(incident: Incident) -> str:
 def _from_finding(old: Optional[Incident], finding: Finding, attempt: int, now_s: float) -> Incident:
     assert finding.verdict is not None
     confirmed = finding.status is Status.FAILING
-    was_open = old is not None and old.state == "open"
-    if old is not None and was_open:
+    if old is not None and old.state == "open":
         return old  # evidence is frozen at opening
     return Incident(
         id=incident_id(attempt, finding.verdict, finding.cause),

@@ -27,7 +27,7 @@ _FRAME = re.compile(r'^\s+File "([^"]+)", line (\d+), in (.+)$')
 _EXCEPTION = re.compile(
     r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Group|Failure|Timeout)?)(?:: (.*))?$"
 )
-_STEP = re.compile(r"\bstep[ =:]+(\d+)")
+_STEP = re.compile(r"\bstep(\s*[=:]\s*|\s+)(\d+)")
 _LOSS = re.compile(r"\bloss[ =:]+(nan|[-+]?[\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)
 _RATE = re.compile(r"\btok(?:ens)?/s(?:ec)?[ =:]+([\d.,]+)")
 
@@ -168,13 +168,15 @@ class LogScanner:
         found = _STEP.search(text)
         if not found:
             return
-        self.step = int(found.group(1)[:18])
-        self.stepped_after_traceback = True
-        loss = _LOSS.search(text)
+        loss, rate = _LOSS.search(text), _RATE.search(text)
+        if not found.group(1).strip() and not (loss or rate):
+            return  # "failed in step 5" is prose, not progress
+        self.step = int(found.group(2)[:18])
         if loss:
             self.loss = _number(loss.group(1))
-        rate = _RATE.search(text)
+            self.stepped_after_traceback = True
         if rate:
+            self.stepped_after_traceback = True
             self.rate = _number(rate.group(1).replace(",", ""))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Optional, Tuple
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Optional, Tuple
 
 from .verdicts import Evidence, Verdict
 
@@ -28,7 +28,10 @@ class StopDecision:
     decided_at_s: float
     incident: Optional[str] = None
     key_line: str = ""
+    evidence: Tuple[Evidence, ...] = ()
     person: bool = False  # a goal asked for it, not a verdict
+    generation: int = 0  # of that goal
+    again: bool = False  # that goal wants another attempt in its place
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,8 @@ class AttemptMemory:
 
     number: int = 0
     launched_at_s: float = 0.0
-    seen_alive: bool = False
     step: Optional[int] = None
+    steps_total: Optional[int] = None
     inner: int = 0  # how often the step fell back: an inner restart loop (elastic)
     step_changed_at_s: float = 0.0
     first_step_at_s: Optional[float] = None
@@ -49,19 +52,22 @@ class AttemptMemory:
     workers: Tuple[WorkerMemory, ...] = ()
     cpu_s: Optional[float] = None
     cpu_at_s: float = 0.0
+    peak_cores: float = 0.0  # the most the set used lately; an old peak fades
     busy_at_s: float = 0.0  # last time the set used more CPU than idle polling does
     written_bytes: Optional[int] = None
     read_bytes: Optional[int] = None
     socket_bytes: Optional[int] = None
+    socket_moved_at_s: float = 0.0  # last time its sockets moved anything, or could not be read
     moved_at_s: float = 0.0  # last time bytes were written, read or sent by the set
+    io_wait_at_s: Optional[float] = None  # last time a process of it was seen waiting for a disk or a file system
+    io_wait_since_s: Optional[float] = None  # since when that has come again and again
     log_size: int = 0
     log_grew_at_s: float = 0.0
     gpu_worked_at_s: Optional[float] = None  # last time any GPU of the run did work; None: never seen
     stopped_since_s: Optional[float] = None  # state T
     continued_at_s: Optional[float] = None  # our one SIGCONT
     checkpoint_step: Optional[int] = None
-    checkpoint_seen_at_s: float = 0.0
-    resumed_step: Optional[int] = None  # the first step that was seen: where it began
+    own_checkpoint_step: Optional[int] = None  # the newest that no stop of ours had a part in
 
 
 @dataclass(frozen=True)
@@ -80,9 +86,10 @@ class EndedAttempt:
     checkpoint_step: Optional[int] = None
     code: Optional[int] = None
     signal: Optional[int] = None
-    generation: int = 0  # the goal's when it ended: a newer "run" asks for another attempt whatever the budget
+    generation: int = 0  # of the goal that ended it, else of the goal then: a newer "run" asks for another attempt
     credited: bool = False  # a new checkpoint far beyond the best made later restarts free again
     person: bool = False
+    again: bool = False  # a person asked for another attempt in its place
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,14 @@ class Restart:
 
 
 @dataclass(frozen=True)
+class LaunchDecision:
+    """An attempt that is wanted and has not been seen yet."""
+
+    wanted_at_s: float
+    asked_at_s: Optional[float] = None  # when the hands were asked for it, which takes a proof
+
+
+@dataclass(frozen=True)
 class Memory:
     """Everything that must survive between two ticks and between two agents."""
 
@@ -125,13 +140,47 @@ class Memory:
     incidents: Tuple[Incident, ...] = ()  # pending and open ones, and the last 50 resolved
     restarts: Tuple[Restart, ...] = ()  # automatic ones of the last 24 h
     stop: Optional[StopDecision] = None
-    best_step: int = 0  # best credited checkpoint of all attempts
-    given_up: str = ""  # why no further attempt is launched, until a newer goal
+    best_step: int = 0  # the furthest that any ended attempt came
+    given_up: str = ""  # why no first attempt is launched, until a newer goal
     goal_generation: int = 0
+    goal_want: str = "run"  # of that generation
+    run_generation: int = 0  # the newest goal that wanted "run"
+    launch: Optional[LaunchDecision] = None
     remedies: Tuple[str, ...] = ()
     final: Optional[Verdict] = None
 
 
 def new_agent(memory: Memory, now_s: float) -> Memory:
     """The memory as a fresh agent may use it: what earlier agents timed is no ground for a heuristic action."""
-    return replace(memory, watching_since_s=now_s, last_at_s=now_s)
+    return replace(memory, watching_since_s=now_s)
+
+
+def on_this_boot(memory: Memory, boot_id: Optional[str], now_s: float) -> Memory:
+    """The memory on the clock of the present boot: a boot-time clock begins anew, and ages go on.
+
+    How long the host was down is not known to this clock and counts as nothing.
+
+    Args:
+        boot_id: None when it cannot be read; then a clock that ran backwards tells.
+    """
+    another = boot_id is not None and memory.boot_id not in ("", boot_id)
+    if boot_id not in (None, memory.boot_id):
+        memory = replace(memory, boot_id=boot_id)
+    if memory.last_at_s == 0.0 or not (another or now_s < memory.last_at_s):
+        return memory
+    moved: Memory = _shifted(memory, now_s - memory.last_at_s)
+    return replace(moved, watching_since_s=now_s, last_at_s=now_s)
+
+
+def _shifted(value: Any, by_s: float) -> Any:
+    """Every moment in it moved; moments are the fields called ``...at_s`` and ``...since_s``."""
+    if isinstance(value, tuple):
+        return tuple(_shifted(item, by_s) for item in value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    new = {}
+    for field in fields(value):
+        old = getattr(value, field.name)
+        moment = field.name.endswith(("at_s", "since_s")) and old is not None
+        new[field.name] = old + by_s if moment else _shifted(old, by_s)
+    return replace(value, **new)

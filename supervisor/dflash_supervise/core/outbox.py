@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import AbstractSet, Any, Dict, Mapping, Optional, Tuple
 
+# Every other kind of record tells nothing.
+TELLING_KINDS = frozenset({"attempt_start", "incident", "verdict"})
 QUIET_VERDICTS = frozenset({"completed", "stopped"})
 
 
@@ -80,7 +82,7 @@ def _started(record: Mapping[str, Any], run: RunFacts) -> Optional[Telling]:
 
 
 def _incident(record: Mapping[str, Any], run: RunFacts, told: AbstractSet[str]) -> Optional[Telling]:
-    page, warn = _page_key(record["id"]), "incident/{}/warn".format(record["id"])
+    page, warn = "incident/{}/page".format(record["id"]), "incident/{}/warn".format(record["id"])
     if run.want == "stop":  # a person's stop hides all of it
         return None
     if record["state"] == "resolved":
@@ -100,13 +102,19 @@ def _ended(record: Mapping[str, Any], run: RunFacts, told: AbstractSet[str]) -> 
     if verdict in QUIET_VERDICTS:
         kind = "done" if verdict == "completed" else "stopped"
         return Telling(_end_key(record), kind, "info", _facts(run, record))
-    if _page_key("{}-{}".format(attempt, _cause(record))) in told:
-        return None  # the incident's page said already that nothing follows
-    return Telling(_end_key(record), "refused" if attempt == 0 else "gave_up", "page", _facts(run, record))
+    said = ("end/{}/".format(attempt), "incident/{}-".format(attempt))
+    if any(key.startswith(said) and not key.endswith("/warn") for key in told):
+        return None  # a page of this attempt says it already, or its incident will
+    kind = "refused" if attempt == 0 else "gave_up"
+    return Telling(_end_key(record), kind, "page", _facts(run, record, **_accusation(record)))
 
 
-def _page_key(incident_id: str) -> str:
-    return "incident/{}/page".format(incident_id)
+def _accusation(record: Mapping[str, Any]) -> Dict[str, Any]:
+    """What the final verdict rests on, for its incident may be a line further down."""
+    failing = [finding for finding in record.get("findings", ()) if finding.get("status") == "failing"]
+    found = {key: failing[-1][key] for key in ("key_line", "evidence") if failing and failing[-1].get(key)}
+    why = (record.get("next") or {}).get("why")
+    return {**found, "response_text": why} if why else found
 
 
 def _end_key(record: Mapping[str, Any]) -> str:

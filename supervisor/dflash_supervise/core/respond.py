@@ -13,6 +13,8 @@ from .verdicts import Verdict
 # Ends that a careful policy may act on: the process is dead, no judgement of ours is needed for that.
 DEATHS = frozenset({Verdict.CRASH, Verdict.EARLY_CRASH, Verdict.NO_LOG, Verdict.ENDED_UNCLEAR})
 
+KILLED = frozenset({"killed_externally", "tmux_killed_on_logout"})
+
 
 @dataclass(frozen=True)
 class Response:
@@ -43,7 +45,7 @@ def respond(ended: EndedAttempt, memory: Memory, policy: Policy, kind: str, now_
         return Response(causes.PAGE, "nothing is done: this run is only observed", "page")
     if policy.preset == "careful" and ended.verdict not in DEATHS:
         return Response(causes.PAGE, "nothing is done: the policy is careful", "page")
-    refused = _refused(ended, kind)
+    refused = _refused(ended, policy, kind)
     if refused is not None:
         return refused
     over = budget.refusal(memory, ended, policy, now_s)
@@ -52,8 +54,10 @@ def respond(ended: EndedAttempt, memory: Memory, policy: Policy, kind: str, now_
     return _restart(ended, memory, policy, now_s)
 
 
-def _refused(ended: EndedAttempt, kind: str) -> Optional[Response]:
+def _refused(ended: EndedAttempt, policy: Policy, kind: str) -> Optional[Response]:
     cause = causes.get(ended.cause)
+    if ended.cause in KILLED and policy.preset != "auto":
+        return Response(causes.PAGE, "not restarted: somebody ended it, and the policy is careful", "page")
     if ended.verdict is Verdict.ENDED_UNCLEAR and kind != "bundled":
         return Response(causes.PAGE, "not restarted: how it ended is unclear", "page")
     if ended.verdict is Verdict.NO_LOG:
@@ -75,12 +79,9 @@ def _restart(ended: EndedAttempt, memory: Memory, policy: Policy, now_s: float) 
     cause = causes.get(ended.cause)
     used, allowed = budget.spent(memory, ended.cause, policy, now_s), budget.allowance(ended.cause, policy)
     count = f"({used + 1} of {allowed})"
-    remedies = tuple(
-        [cause.remedy]
-        if cause.remedy in policy.remedies and cause.remedy not in memory.remedies and cause.remedy
-        else []
-    )
-    if ended.cause in ("killed_externally", "tmux_killed_on_logout"):
+    wanted = cause.remedy is not None and cause.remedy in policy.remedies and cause.remedy not in memory.remedies
+    remedies = (cause.remedy,) if cause.remedy is not None and wanted else ()
+    if ended.cause in KILLED:
         wait = policy.killed_wait_s
         return Response(
             causes.RESTART,

@@ -88,10 +88,7 @@ def _run(operation: Operation, work: Callable[[Operation], None]) -> None:
     except Refused as error:
         operation.error = error.as_doc()["error"]
     except LinkError as error:
-        facts = error.as_dict()
-        known = ("code", "message", "fix", "exit_code")
-        evidence = {key: value for key, value in facts.items() if key not in known}
-        operation.error = {key: facts[key] for key in known} | ({"evidence": evidence} if evidence else {})
+        operation.error = error.as_dict()
     except Exception as error:
         log.exception("an operation failed by a fault of ours kind=%s id=%s", operation.kind, operation.id)
         operation.error = {

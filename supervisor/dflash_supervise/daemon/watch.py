@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from dflash_supervise.config import Settings
@@ -40,7 +40,7 @@ class Watch:
             silent_hold_s=alerts.silent_hold_s,
         )
         self._ensured: dict[str, float] = {}
-        self._busy: set[str] = set()
+        self._busy: dict[str, Future[None]] = {}
         self._closing = threading.Event()
         self._pool = ThreadPoolExecutor(HOSTS_AT_ONCE, thread_name_prefix="host-request")
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -77,6 +77,10 @@ class Watch:
             if host["status"] == "ready":
                 for run in runs:
                     self._catch_up(run)
+
+    def settle(self) -> None:
+        """Wait until the hosts have answered what was asked."""
+        wait(self._busy.values())
 
     def housekeeping(self) -> None:
         store, wanted = self._parts.store, self._settings
@@ -118,9 +122,9 @@ class Watch:
 
     def _ask(self, host: str, run_id: str, work: Callable[[HostLink, str], None]) -> None:
         link = self._parts.links.get(host)
-        if link is None or run_id in self._busy:
+        under_way = self._busy.get(run_id)
+        if link is None or (under_way is not None and not under_way.done()):
             return
-        self._busy.add(run_id)
 
         def ask() -> None:
             try:
@@ -129,10 +133,8 @@ class Watch:
                 log.warning("a host did not do what it was asked run=%s code=%s: %s", run_id, error.code, error)
             except Exception:
                 log.exception("a request to a host failed by a fault of ours run=%s", run_id)
-            finally:
-                self._busy.discard(run_id)
 
-        self._pool.submit(ask)
+        self._busy[run_id] = self._pool.submit(ask)
 
     def _ensure_agent(self, link: HostLink, run_id: str) -> None:
         spec = self._parts.store.spec(run_id)["spec"]

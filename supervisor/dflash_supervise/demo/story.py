@@ -42,7 +42,8 @@ class Expected:
     attempt: int
     step: int
     shown: str
-    verdicts: frozenset[str]
+    verdict: str
+    causes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Cure:
 
     expected: Expected
     at_s: float | None = None
+    at: str | None = None  # of the verdict's record
     verdict: str | None = None
     cause: str | None = None
     sentence: str = ""
@@ -112,7 +114,9 @@ def tell(
         run: the API's Run.
         expected: the faults that were asked for.
     """
-    taus = [(line.number("step"), line.number("tau"), line.fields.get("identical")) for line in lines if line.part == "eval"]
+    taus = [
+        (line.number("step"), line.number("tau"), line.fields.get("identical")) for line in lines if line.part == "eval"
+    ]
     return Story(
         cures=tuple(_cure(fault, lines, records) for fault in expected),
         losses=tuple(sorted(_losses(lines).items())),
@@ -165,6 +169,7 @@ def _cure(expected: Expected, lines: Sequence[LogLine], records: Sequence[Mappin
     return Cure(
         expected,
         at_s=struck.at_s,
+        at=told.get("at") if told else None,
         verdict=told.get("verdict") if told else None,
         cause=told.get("cause", "none") if told else None,
         sentence=str(told.get("sentence") or "") if told else "",
@@ -198,9 +203,9 @@ def _missing_of(cure: Cure) -> list[str]:
     if cure.verdict is None:
         return [f"{fault.shown} got no verdict"]
     wrong = []
-    if cure.verdict not in fault.verdicts:
-        wanted = " or ".join(sorted(fault.verdicts))
-        wrong.append(f"{fault.shown} was called {cure.verdict}, and {wanted} was expected")
+    if cure.verdict != fault.verdict or cure.cause not in fault.causes:
+        wanted = f"{fault.verdict}, {' or '.join(sorted(fault.causes))}"
+        wrong.append(f"{fault.shown} was called {cure.verdict}, {cure.cause}, and {wanted} was expected")
     if cure.next_step is None:
         wrong.append(f"no step was made after {fault.shown}")
     elif cure.resumed_step is None or not 0 < cure.resumed_step <= fault.step:

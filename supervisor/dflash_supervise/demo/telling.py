@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from dflash_supervise.cli import marks, table, words
 from dflash_supervise.cli.say import Style
 from dflash_supervise.demo.story import Cure, LogLine, Story
 
+MARGIN = 7  # columns that the time takes
 _LOSS_EVERY_STEPS = 10
 
 
@@ -26,6 +28,12 @@ def opening(policy: Mapping[str, Any], usual: Mapping[str, Any], config: str, st
         f"{default * float(usual['confirm_factor']):g} s ({config})."
     )
     return [style.paint("dflash-supervise demo", "bold"), *style.wrap(text, 2), *style.wrap(limits, 2), ""]
+
+
+def dashboard(link: str, state: str, style: Style) -> list[str]:
+    """The link logs in once and for a minute; the line below it makes another."""
+    again = f"DFLASH_SUPERVISE_STATE_DIR={state} {words.command('open')}"
+    return [f"dashboard  {link}", style.paint(f"           (logs in once; another link: {again})", "dim"), ""]
 
 
 def log_line(line: LogLine, style: Style) -> str | None:
@@ -50,7 +58,7 @@ def log_line(line: LogLine, style: Style) -> str | None:
 
 
 def verdict(record: Mapping[str, Any], cure: Cure | None, style: Style) -> list[str]:
-    """A change of verdict; of a fault's first confirmed one also how long it took."""
+    """A change of verdict; the one that a fault got first also says how long it took."""
     name = str(record.get("verdict"))
     cause = record.get("cause") or "none"
     word = marks.verdict_word(record) + (f", {cause}" if cause != "none" else "")
@@ -58,8 +66,11 @@ def verdict(record: Mapping[str, Any], cure: Cure | None, style: Style) -> list[
     if cure is not None and cure.verdict_after_s is not None:
         after = style.paint(f"   {words.duration(cure.verdict_after_s)} after the fault", "bold")
     sign = marks.verdict_sign(name, style)
-    lines = [f"{sign} {style.paint(word, *marks.verdict_colours(name))}{after}"]
-    return lines + style.wrap(str(record.get("sentence") or ""), 2)
+    narrow = replace(style, width=style.width - MARGIN)
+    return [
+        f"{sign} {style.paint(word, *marks.verdict_colours(name))}{after}",
+        *narrow.wrap(str(record.get("sentence") or ""), 2),
+    ]
 
 
 def cured(cure: Cure, style: Style) -> str:
@@ -73,23 +84,25 @@ def closing(story: Story, took_s: float, style: Style) -> list[str]:
     body = [
         [
             cure.expected.shown,
+            str(cure.expected.step),
             _verdict(cure),
             words.duration(cure.verdict_after_s),
             words.duration(cure.next_step_after_s),
-            words.UNKNOWN if cure.resumed_step is None else f"step {cure.resumed_step}",
+            words.UNKNOWN if cure.resumed_step is None else str(cure.resumed_step),
         ]
         for cure in story.cures
     ]
-    header = ("FAULT", "VERDICT", "SEEN AFTER", "NEXT STEP AFTER", "FROM")
-    lines = table.rows(header, body, style=style, right=frozenset({2, 3}))
-    means = story.loss_means()
+    header = ("FAULT", "AT", "VERDICT", "SEEN", "NEXT STEP", "FROM")
+    lines = table.rows(header, body, style=style, right=frozenset({1, 3, 4, 5}))
+    lines.append(style.paint("seen, next step: time since the fault; at, from: steps (a fault, a checkpoint)", "dim"))
     lines.append("")
+    means = story.loss_means()
     if means is not None:
-        lines.append(f"loss      {means[0]:.3f} \u2192 {means[1]:.3f}   (mean of the first and of the last ten steps)")
+        lines.append(f"loss      {means[0]:.3f} \u2192 {means[1]:.3f}   (means of the first and last ten steps)")
     if len(story.taus) >= 2:
-        same = f"; {story.identical} outputs identical" if story.identical else ""
+        same = f"; {story.identical} outputs as plain greedy" if story.identical else ""
         rise = f"{story.taus[0][1]:.2f} \u2192 {story.taus[-1][1]:.2f}"
-        lines.append(f"tau       {rise}   (tokens accepted a round of real greedy decoding{same})")
+        lines.append(f"tau       {rise}   (tokens accepted a round{same})")
     lines.append(f"attempts  {story.attempts}, ended as {story.verdict}, {words.duration(took_s)} in all")
     return lines
 

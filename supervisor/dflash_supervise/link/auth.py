@@ -160,7 +160,7 @@ def _public_blob(file: Path) -> bytes | None:
 def _failed(config: HostConfig, tried: list[str], what: str) -> AuthFailed:
     listed = "; ".join(tried) or "the ssh configuration names no key that exists, and no agent holds one"
     return AuthFailed(
-        f"{config.user}@{config} let us not in: {what} ({listed})",
+        f"{config.user}@{config} did not let us in: {what} ({listed})",
         tried=tuple(tried),
         fix=f"check that `ssh {config.user}@{config.asked}` works without a password; an encrypted key must be "
         "in the agent (ssh-add)",

@@ -125,14 +125,14 @@ class AgentChannel:
             if data == b"" or self._closer.closed:
                 return self._closer.why or self._ended()
             if data:
-                lines = self._splitter.feed(data)
-                heard_at = now if lines else heard_at
-                self._take(lines)
+                # Bytes and not lines: a long line over a slow way is life too.
+                heard_at = now
+                self._take(self._splitter.feed(data))
             if now - pinged_at >= self._settings.ping_every_s:
                 pinged_at = now
                 self._ping()
             if now - heard_at > self._settings.silent_after_s:
-                return errors.AgentSilent(f"no line from the agent for {self._settings.silent_after_s:g} s")
+                return errors.AgentSilent(f"nothing from the agent for {self._settings.silent_after_s:g} s")
 
     def _receive(self) -> bytes | None:
         try:

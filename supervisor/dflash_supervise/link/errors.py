@@ -192,9 +192,7 @@ class InternalError(LinkError):
 class AgentRefusal(LinkError):
     """The agent's own answer to a request: code, message and fix come from the host."""
 
-    def __init__(
-        self, code: str, message: str, *, fix: str = "", facts: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, code: str, message: str, *, fix: str = "", facts: Mapping[str, Any] | None = None) -> None:
         exit_code = REFUSED if code in _REFUSALS else CHECK_FAILED
         super().__init__(message, fix=fix, code=code, exit_code=exit_code)
         self.facts = dict(facts or {})

@@ -27,7 +27,7 @@ class RunState:
     row: Doc
     view: Doc | None
     verdict: Doc | None
-    told: set[str]
+    told: set[str] | None = None  # keys of its messages, loaded when a record may tell something
     last_coarse: tuple[str, int] | None = None
     dirty: bool = False
 
@@ -41,13 +41,10 @@ def load_state(connection: Connection, run_id: str) -> RunState | None:
     row = connection.execute(select(t.runs).where(t.runs.c.id == run_id)).mappings().one_or_none()
     if row is None:
         return None
-    told = set(connection.scalars(select(t.outbox.c.key).where(t.outbox.c.run == run_id)))
-    prefix = len(run_id) + 1
     return RunState(
         row=dict(row),
         view=json.loads(row["view"]) if row["view"] else None,
         verdict=json.loads(row["verdict"]) if row["verdict"] else None,
-        told={key[prefix:] for key in told},
     )
 
 
@@ -72,11 +69,24 @@ def apply_record(
         state.row.update(cursor_epoch=epoch, cursor_seq=seq)
         state.row["news_at"] = max(said_at, state.row["news_at"] or said_at)
     state.dirty = True
-    _project(connection, state, record, row_id, newest)
-    for telling in outbox.tell(record, run_facts(state), state.told):
-        put_message(connection, run, telling, received_at)
-        state.told.add(telling.key)
+    _project(connection, state, record, row_id, newest=newest, said_at=said_at)
+    if record["kind"] in outbox.TELLING_KINDS:
+        _tell(connection, state, record, received_at)
     return True
+
+
+def _tell(connection: Connection, state: RunState, record: Mapping[str, Any], now: float) -> None:
+    if state.told is None:
+        state.told = told_keys(connection, state.row["id"])
+    for telling in outbox.tell(record, run_facts(state), state.told):
+        put_message(connection, state.row["id"], telling, now)
+        state.told.add(telling.key)
+
+
+def told_keys(connection: Connection, run_id: str) -> set[str]:
+    """Keys of all messages of a run, without the run's own name."""
+    keys = connection.scalars(select(t.outbox.c.key).where(t.outbox.c.run == run_id))
+    return {key[len(run_id) + 1 :] for key in keys}
 
 
 def save_state(connection: Connection, state: RunState) -> None:
@@ -166,7 +176,9 @@ def _insert(connection: Connection, state: RunState, record: Mapping[str, Any], 
     return int(done.inserted_primary_key[0])
 
 
-def _project(connection: Connection, state: RunState, record: Mapping[str, Any], row_id: int, newest: bool) -> None:
+def _project(
+    connection: Connection, state: RunState, record: Mapping[str, Any], row_id: int, *, newest: bool, said_at: float
+) -> None:
     match record["kind"]:
         case "verdict" if newest:
             state.verdict = dict(record)
@@ -187,7 +199,7 @@ def _project(connection: Connection, state: RunState, record: Mapping[str, Any],
         case "attempt_end":
             _put_attempt(connection, state, record, ended_at=record["at"], ending=json.dumps(record))
         case "incident":
-            _put_incident(connection, state, record, row_id)
+            _put_incident(connection, state, record, row_id, said_at)
         case "spec":
             _accepted(state, record)
         case "agent_start":
@@ -201,7 +213,9 @@ def _put_attempt(connection: Connection, state: RunState, record: Mapping[str, A
         connection.execute(insert(t.attempts).values(run=run, attempt=attempt, **values))
 
 
-def _put_incident(connection: Connection, state: RunState, record: Mapping[str, Any], row_id: int) -> None:
+def _put_incident(
+    connection: Connection, state: RunState, record: Mapping[str, Any], row_id: int, said_at: float
+) -> None:
     name = f"{state.row['id']}.{record['id']}"
     values: Doc = {
         "run": state.row["id"],
@@ -216,7 +230,7 @@ def _put_incident(connection: Connection, state: RunState, record: Mapping[str, 
     # The first time it was seen in a state is when it entered it; evidence that comes again is no new opening.
     values["opened_at"] = old["opened_at"] if old and old["opened_at"] else None
     if values["opened_at"] is None and record["state"] == "open":
-        values["opened_at"] = record["at"]
+        values.update(opened_at=record["at"], open_since_at=said_at)
     values["resolved_at"] = record["at"] if record["state"] == "resolved" else None
     if old is None:
         connection.execute(insert(t.incidents).values(id=name, **values))

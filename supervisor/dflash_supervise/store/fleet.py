@@ -81,7 +81,7 @@ def tell_silent(connection: Connection, run_id: str, now: float) -> None:
         "silent_s": now - since,
     }
     telling = outbox.Telling(f"silent/{since:.3f}", "silent", "page", facts)
-    if telling.key not in state.told:
+    if telling.key not in apply.told_keys(connection, run_id):
         apply.put_message(connection, run_id, telling, now)
 
 
@@ -94,9 +94,9 @@ def remind(connection: Connection, every_s: float, most: int, now: float) -> int
         if state is None or state.row["final"] or ".unreachable-" in row["id"]:
             continue
         incident = json.loads(row["payload"])
-        open_s = now - views.unix(row["opened_at"])
+        open_s = now - row["open_since_at"]
         for telling in outbox.remind(incident, apply.run_facts(state), open_s=open_s, every_s=every_s, most=most):
-            if telling.key not in state.told:
+            if telling.key not in apply.told_keys(connection, row["run"]):
                 apply.put_message(connection, row["run"], telling, now)
                 count += 1
     return count

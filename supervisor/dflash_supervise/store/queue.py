@@ -25,6 +25,7 @@ def due(connection: Connection, channel: str, now: float) -> Doc | None:
     of_channel = and_(t.deliveries.c.message == t.outbox.c.id, t.deliveries.c.channel == channel)
     query = (
         select(t.outbox, t.deliveries.c.tries, t.deliveries.c.next_at)
+        .select_from(t.outbox)
         .join(t.channels, t.channels.c.name == channel)
         .outerjoin(t.deliveries, of_channel)
         .where(t.outbox.c.id > t.channels.c.since_id)

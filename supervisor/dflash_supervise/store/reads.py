@@ -143,4 +143,4 @@ def _hosts(connection: Connection) -> dict[str, Mapping[str, Any]]:
 
 def _open_counts(connection: Connection) -> dict[str, int]:
     query = select(t.incidents.c.run, func.count()).where(t.incidents.c.state == "open").group_by(t.incidents.c.run)
-    return dict(connection.execute(query).tuples().all())
+    return {str(run_id): int(count) for run_id, count in connection.execute(query)}

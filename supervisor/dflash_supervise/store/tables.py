@@ -115,7 +115,8 @@ incidents = Table(
     Column("cause", String, nullable=False),
     Column("severity", String, nullable=False),
     Column("state", String, nullable=False),
-    Column("opened_at", String),
+    Column("opened_at", String),  # the host's clock, to be shown
+    Column("open_since_at", Float),  # this machine's clock, to be counted from
     Column("resolved_at", String),
     Column("updated_row", Integer, nullable=False),
     Column("payload", Text, nullable=False),

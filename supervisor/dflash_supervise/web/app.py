@@ -83,20 +83,6 @@ def _add_errors(app: FastAPI) -> None:
         refusal = Refused(code, text, "Go to / for all runs.", exit_code=2, http_status=error.status_code)
         return _answer(request, refusal)
 
-    @app.exception_handler(Exception)
-    async def ours(request: Request, error: Exception) -> Response:
-        # Starlette raises it again after this answer, so the server logs the traceback.
-        return _answer(
-            request,
-            Refused(
-                "internal_error",
-                f"The dashboard itself failed: {type(error).__name__}.",
-                "The daemon's log has the traceback; supervision on the hosts is not touched by this.",
-                exit_code=1,
-                http_status=500,
-            ),
-        )
-
 
 def _answer(request: Request, error: Refused) -> Response:
     if error_page_wanted(request.scope):

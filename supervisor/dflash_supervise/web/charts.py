@@ -158,7 +158,7 @@ def lane(
     step = _usual_step([at for at, _ in pairs])
     out: list[tuple[float, float, str]] = []
     for index, (at, kind) in enumerate(pairs):
-        following = pairs[index + 1][0] if index + 1 < len(pairs) else at + step
+        following = pairs[index + 1][0] if index + 1 < len(pairs) else math.inf
         until = min(following, at + step * GAP_FACTOR, window.end_s)
         at = max(at, window.start_s)
         if until <= at:

@@ -71,7 +71,7 @@ class Stream:
                 events += _link_events(known, hosts)
             if BEAT in kinds and anyio.current_time() - beat_at >= BEAT_S:
                 beat_at = anyio.current_time()
-                events.append(ServerSentEvent("{}", event=BEAT))
+                events.append(_event(BEAT, {}))
             for event in events:
                 yield event
             if row == before:
@@ -163,11 +163,11 @@ def _link_events(before: dict[str, Doc], now: dict[str, Doc]) -> list[ServerSent
     changed = [
         doc for key, doc in now.items() if [doc.get(k) for k in told] != [before.get(key, {}).get(k) for k in told]
     ]
-    return [ServerSentEvent(_dump(doc), event="link") for doc in changed]
+    return [_event("link", doc) for doc in changed]
 
 
-def _event(name: str, doc: Doc, row: int) -> ServerSentEvent:
-    return ServerSentEvent(_dump(doc), event=name, id=str(row))
+def _event(name: str, doc: Doc, row: int | None = None) -> ServerSentEvent:
+    return ServerSentEvent(_dump(doc), event=name, id=None if row is None else str(row), sep="\n")
 
 
 def _dump(doc: Any) -> str:

@@ -68,7 +68,23 @@ class Guard:
         except Refused as refused:
             await _refuse(refused, scope, send)
             return
-        await self._app(scope, receive, send)
+        await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The app's answer. Our own failure gets one too, with every header, and goes on to the server's log."""
+        begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        except Exception as error:
+            if not begun:
+                await _refuse(_our_failure(error), scope, send)
+            raise
 
     def _check_host(self, headers: Mapping[str, str]) -> None:
         host = headers.get("host", "")
@@ -147,8 +163,8 @@ def host_allowed(host: str, extra: tuple[str, ...]) -> bool:
 
 def error_page_wanted(scope: Scope) -> bool:
     """A browser that navigates gets a page to read, everything else the API's error."""
-    accept = _headers(scope).get("accept", "")
-    return "text/html" in accept and not scope["path"].startswith("/api/")
+    accept = b",".join(value for key, value in scope["headers"] if key.lower() == b"accept")
+    return b"text/html" in accept and not scope["path"].startswith("/api/")
 
 
 def _headers(scope: Scope) -> dict[str, str]:
@@ -169,6 +185,16 @@ def _cookie(header: str, name: str) -> str:
     except CookieError:
         return ""
     return morsel.value if morsel else ""
+
+
+def _our_failure(error: Exception) -> Refused:
+    return Refused(
+        "internal_error",
+        f"The dashboard itself failed: {type(error).__name__}.",
+        "The daemon's log has the traceback; supervision on the hosts is not touched by this.",
+        exit_code=1,
+        http_status=500,
+    )
 
 
 def _too_large(limit: int) -> Refused:

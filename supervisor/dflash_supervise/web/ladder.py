@@ -159,7 +159,8 @@ def _power(seen: Observation) -> Rung:
         return Rung("power", "unknown", text, 0.0)
     text += f" of {sum(limit or 0.0 for limit in limits):,.0f} W, {_memory(seen.gpus)}"
     drawing = any(gpu.power_w > IDLE_FRAC * gpu.power_limit_w for gpu in told if gpu.power_w and gpu.power_limit_w)
-    return Rung("power", "yes" if drawing else "no", text, 0.0)
+    silent = len(told) < len(seen.gpus.gpus)  # a GPU that does not say is not idle
+    return Rung("power", "yes" if drawing else "unknown" if silent else "no", text, 0.0)
 
 
 def _memory(reading: GpusReading) -> str:

@@ -260,6 +260,11 @@ def test_the_black_box_is_sealed_before_the_first_signal_and_holds_no_secret(ben
     assert "in stuck" in (box_dir / "stacks.txt").read_text()
     assert json.loads((box_dir / "processes.json").read_text())["members"][0]["via"] == "main"
     assert (box_dir / "observations.jsonl").read_text() == '{"t_s":1}\n{"t_s":2}\n'
+    # The next agent, which goes on with the stop, knows less: it leaves the box as it is.
+    again = Sealing(str(box_dir), BoxInputs({}, Missing(""), Missing(""), str(bench.attempt() / "train.log")))
+    again.start(boottime_s())
+    until(lambda: again.sealed(0.0), "it is seen to be sealed")
+    assert (box_dir / "observations.jsonl").read_text() == '{"t_s":1}\n{"t_s":2}\n'
 
 
 @pytest.mark.parametrize("dead", ["trainer", "keeper"])

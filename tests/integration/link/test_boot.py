@@ -53,7 +53,7 @@ def test_the_command_holds_nothing_that_a_login_shell_could_expand() -> None:
 
 
 def test_a_workspace_with_an_odd_name_is_not_put_into_the_command(start: Start, workspace: Path) -> None:
-    odd = workspace / "it's $(touch pwned) `x` \"y\" !z"
+    odd = workspace / 'it\'s $(touch pwned) `x` "y" !z'
     odd.mkdir()
     assert start(place=odd).notes == ()
     assert (odd / ".dflash" / "agent").is_dir()
@@ -99,6 +99,7 @@ def test_a_half_unpacked_agent_is_replaced(start: Start, workspace: Path) -> Non
     (agent / "__main__.py").write_text("raise SystemExit(9)")
     assert start().pushed is True
     assert [path.name for path in (workspace / ".dflash" / "agent").iterdir()] == [agent.name]
+    assert (agent / ".complete").exists() and "SystemExit(9)" not in (agent / "__main__.py").read_text()
 
 
 def test_a_workspace_that_cannot_be_written_gives_way_to_the_runtime_folder(

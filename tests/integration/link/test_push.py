@@ -9,7 +9,7 @@ import pytest
 
 from dflash_supervise.link import HostLink, HostTarget, push_trainer
 from dflash_supervise.link.bundle import Bundle, pack
-from tests.integration.link.conftest import WAIT_S
+from tests.integration.link.harness import WAIT_S
 
 
 @pytest.fixture

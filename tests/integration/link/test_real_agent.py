@@ -12,7 +12,7 @@ import pytest
 
 from dflash_supervise.link import Follow, HostLink, HostTarget, LinkError, LinkSettings, push_trainer, start_session
 from dflash_supervise.link.bundle import agent_bundle, trainer_bundle
-from tests.integration.link.conftest import WAIT_S, Sink, until
+from tests.integration.link.harness import WAIT_S, Sink, until
 from tests.lab.sshd import Sshd
 
 RUN = "demo-2601010000-ab12"

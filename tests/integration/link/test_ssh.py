@@ -14,7 +14,7 @@ import pytest
 
 from dflash_supervise.link import Follow, HostLink, HostTarget, LinkError, LinkSettings, errors, trust
 from tests.conftest import Laboratory
-from tests.integration.link.conftest import WAIT_S, Sink, agents, until
+from tests.integration.link.harness import WAIT_S, Sink, agents, until
 from tests.lab.sshd import Sshd
 
 Open = Callable[..., HostLink]
@@ -34,9 +34,7 @@ def failure(link: HostLink) -> LinkError:
 
 def config(host: Sshd, **changes: str) -> None:
     """Change options of `gpubox` in the client's configuration."""
-    lines = [
-        line for line in host.ssh_config.read_text().splitlines() if (line.split() or [""])[0] not in changes
-    ]
+    lines = [line for line in host.ssh_config.read_text().splitlines() if (line.split() or [""])[0] not in changes]
     lines += [f"  {name} {value}" for name, value in changes.items() if value]
     host.ssh_config.write_text("\n".join(lines) + "\n")
 
@@ -113,15 +111,33 @@ def test_known_hosts_is_read_as_openssh_reads_it(sshd: Sshd, gpubox: HostTarget,
     assert open_link(gpubox).wait_ready(WAIT_S).status == "ready"
 
 
-def test_a_stale_key_of_another_type_does_not_hide_the_good_one(
-    sshd: Sshd, gpubox: HostTarget, open_link: Open, laboratory: Laboratory
+class SeveralKeys(Sshd):
+    """A host that offers an RSA key beside its Ed25519 key, which clients like better."""
+
+    def _server_lines(self) -> list[str]:
+        rsa = self.folder / "rsa_key"
+        if not rsa.exists():
+            subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(rsa)], check=True)
+        return [*super()._server_lines(), f"HostKey {rsa}"]
+
+
+def test_the_server_is_asked_for_a_key_that_can_be_compared(
+    laboratory: Laboratory, workspace: Path, open_link: Open, settings: LinkSettings
 ) -> None:
-    stale = laboratory.root / "stale"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-N", "", "-f", str(stale)], check=True)
-    name = sshd.known_hosts.read_text().split(" ", 1)[0]
-    old = " ".join(Path(f"{stale}.pub").read_text().split()[:2])
-    sshd.known_hosts.write_text(f"{name} {old}\n{sshd.known_hosts.read_text()}")
-    assert open_link(gpubox).wait_ready(WAIT_S).status == "ready"
+    host = SeveralKeys(laboratory.root, env=laboratory.host_env)
+    try:
+        # Only the RSA key is known, and beside it a stale key of a third type.
+        name = host.known_hosts.read_text().split(" ", 1)[0]
+        stale = laboratory.root / "stale"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-N", "", "-f", str(stale)], check=True)
+        halves = [Path(f"{key}.pub").read_text().split() for key in (stale, host.folder / "rsa_key")]
+        host.known_hosts.write_text("".join(f"{name} {half[0]} {half[1]}\n" for half in halves))
+        target = HostTarget(host.alias, str(workspace))
+        link = open_link(target, replace(settings, ssh_config=host.ssh_config))
+        assert link.wait_ready(WAIT_S).status == "ready"
+        link.close()
+    finally:
+        host.close()
 
 
 # ---------------------------------------------------------------- logging in
@@ -162,9 +178,7 @@ def ssh_agent(laboratory: Laboratory) -> Iterator[Path]:
 
 
 def add_key(agent: Path, key: Path) -> None:
-    subprocess.run(
-        ["ssh-add", "-q", str(key)], env={"SSH_AUTH_SOCK": str(agent), "PATH": "/usr/bin:/bin"}, check=True
-    )
+    subprocess.run(["ssh-add", "-q", str(key)], env={"SSH_AUTH_SOCK": str(agent), "PATH": "/usr/bin:/bin"}, check=True)
 
 
 def test_a_public_half_finds_its_key_in_the_agent_that_the_configuration_names(
@@ -205,11 +219,13 @@ def test_a_proxy_command_is_used_and_reaped(
 ) -> None:
     relay = laboratory.root / "relay.py"
     relay.write_text(RELAY)
-    config(sshd, ProxyCommand=f"python3 {relay} %h %p")
+    # It outlives its connection, as a stuck corporate proxy does.
+    config(sshd, ProxyCommand=f"sh -c 'python3 {relay} %h %p; sleep 1000'")
     link = open_link(gpubox)
     assert link.wait_ready(WAIT_S).status == "ready"
     link.close()
-    until(lambda: not [p for p in laboratory.leftovers() if str(relay) in p.argv])
+    until(lambda: not [p for p in laboratory.leftovers() if any(str(relay) in word for word in p.argv)])
+    assert not [p for p in laboratory.leftovers() if p.argv == ("sleep", "1000")]
 
 
 def test_a_proxy_command_that_dies_is_told_with_its_words(sshd: Sshd, gpubox: HostTarget, open_link: Open) -> None:
@@ -272,9 +288,7 @@ def test_a_port_that_says_nothing_has_no_banner(
 # ---------------------------------------------------------------- shells
 
 
-def test_a_noisy_shell_is_only_noise(
-    sshd: Sshd, gpubox: HostTarget, open_link: Open, laboratory: Laboratory
-) -> None:
+def test_a_noisy_shell_is_only_noise(sshd: Sshd, gpubox: HostTarget, open_link: Open, laboratory: Laboratory) -> None:
     (laboratory.host_home / ".bashrc").write_text("echo WELCOME; echo ERR >&2; printf 'no line end'; PATH=/nowhere\n")
     assert "WELCOME" in sshd.run("true").stdout
     assert open_link(gpubox).wait_ready(WAIT_S).status == "ready"
@@ -339,9 +353,7 @@ def test_a_cut_loses_and_doubles_no_record(
     assert ("agent_silent" in sink.errors()) is not reset
 
 
-def test_many_threads_that_ask_into_the_dark_are_all_woken(
-    sshd: Sshd, gpubox: HostTarget, open_link: Open
-) -> None:
+def test_many_threads_that_ask_into_the_dark_are_all_woken(sshd: Sshd, gpubox: HostTarget, open_link: Open) -> None:
     link = open_link(gpubox)
     link.wait_ready(WAIT_S)
     sshd.relay.dark()

@@ -12,7 +12,7 @@ import pytest
 
 from dflash_supervise.link import Follow, HostLink, HostTarget, LinkError, LinkSettings
 from tests.conftest import Laboratory
-from tests.integration.link.conftest import WAIT_S, Sink, agents, until
+from tests.integration.link.harness import WAIT_S, Sink, agents, until
 
 Open = Callable[..., HostLink]
 

@@ -12,7 +12,7 @@ import pytest
 from dflash_supervise.link import HostLink, HostTarget, LinkError, start_session
 from dflash_supervise.link.remote_tmux import has_session
 from tests.conftest import Laboratory
-from tests.integration.link.conftest import WAIT_S, until
+from tests.integration.link.harness import WAIT_S, until
 
 RUN = "demo-2601010000-ab12"
 
@@ -98,7 +98,10 @@ def test_names_beyond_ascii_survive_the_way(link: HostLink) -> None:
 
 
 def test_a_host_without_tmux_says_so(
-    start_sshd: Callable[..., object], here: HostTarget, open_link: Callable[..., HostLink], laboratory: Laboratory,
+    start_sshd: Callable[..., object],
+    here: HostTarget,
+    open_link: Callable[..., HostLink],
+    laboratory: Laboratory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")

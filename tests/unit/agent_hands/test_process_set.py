@@ -210,3 +210,11 @@ def test_a_gpu_holder_is_ours_by_the_set_and_unknown_when_not_visible(fake: Fake
     assert processes.holder(4242, 1).ours is None
     # A container's number 71 is not the host's 71: it has no GPU open, so the driver means somebody else.
     assert processes.holder(71, 1).ours is None
+
+
+def test_a_holder_of_another_token_below_ours_is_named_and_not_a_member(fake: FakeProc) -> None:
+    main = fake.add(60, env=token())
+    fake.add(61, ppid=60, env=token("run-b", 1, "/other"))
+    processes = a_set(fake)
+    assert found(processes.scan(main, None, now_s=NOW_S)) == {60: "main"}
+    assert [o.process.pid for o in processes.others] == [61]

@@ -41,9 +41,7 @@ def daemon(state_dir: Path) -> Iterator[DaemonDouble]:
 
 
 @pytest.fixture
-def invoke(
-    state_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Invoke:
+def invoke(state_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Invoke:
     """Run one command line; looks follow each other without a pause."""
     for module in (watch, goals):
         monkeypatch.setattr(module, "sleep", lambda _seconds: None)

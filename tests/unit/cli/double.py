@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 TOKEN = "0123456789abcdef"
+STACK = "thread 1: _wait_on_a_lock_for_ever (faults.py:151), called by in_worker (faults.py:101), called by loop"
 Doc = dict[str, Any]
 
 
@@ -198,7 +199,7 @@ def hang_why() -> Doc:
     fired = {
         "rule": "flat_progress",
         "status": "failing",
-        "reason": "Step 90 has not moved for 72 s, and two families agree.",
+        "reason": run["sentence"],
         "verdict": "hang",
         "cause": "none",
         "held_s": 72.0,
@@ -209,6 +210,7 @@ def hang_why() -> Doc:
             {"what": "step unchanged", "value": 90, "unit": "", "age_s": 0.4},
             {"what": "step flat", "value": 72.0, "unit": "s", "age_s": 0.4},
             {"what": "power GPU 0", "value": 124.0, "unit": "W", "age_s": 1.1},
+            {"what": "stack", "value": STACK, "unit": "", "age_s": 0.4},
         ],
     }
     near = {
@@ -249,5 +251,20 @@ def hang_why() -> Doc:
         "opened_at": "2026-11-30T05:07:48.000Z",
         "resolved_at": None,
     }
-    old = {**incident, "id": "1-crash", "attempt": 1, "cause": "rank_exception", "verdict": "crash", "state": "resolved"}
-    return {"run": run, "verdict": told, "incidents": [incident, old], "age_s": 2.0}
+    old = {
+        **incident,
+        "id": "1-crash",
+        "attempt": 1,
+        "cause": "rank_exception",
+        "verdict": "crash",
+        "state": "resolved",
+    }
+    ended = {
+        "attempt": 1,
+        "verdict": "crash",
+        "cause": "rank_exception",
+        "ran_s": 26.0,
+        "step": 49,
+        "checkpoint_step": 40,
+    }
+    return {"run": run, "verdict": told, "incidents": [incident, old], "attempts": [ended], "age_s": 2.0}

@@ -45,7 +45,24 @@ def test_concealed_text_backgrounds_and_blinking_go_even_on_a_terminal(sequence:
 
 
 def test_nothing_that_a_terminal_obeys_survives_in_any_combination() -> None:
-    pieces = ["\x1b", "[", "]", "P", "0", ";", "31", "m", "\x07", "\x9b", "\x9d", "\x9c", "\\", "\x00", "\x01", "\u202e"]
+    pieces = [
+        "\x1b",
+        "[",
+        "]",
+        "P",
+        "0",
+        ";",
+        "31",
+        "m",
+        "\x07",
+        "\x9b",
+        "\x9d",
+        "\x9c",
+        "\\",
+        "\x00",
+        "\x01",
+        "\u202e",
+    ]
     state = 12345
     for _ in range(3000):
         text = ""

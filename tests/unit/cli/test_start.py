@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_supervise.cli import main, watch
+from dflash_supervise.cli import api, main, watch
 from tests.unit.cli.conftest import Invoke
 from tests.unit.cli.double import DaemonDouble, run_doc
 
@@ -152,7 +152,7 @@ def test_ctrl_c_leaves_the_run_alone_and_says_how_to_come_back(
     invoke: Invoke, launched: DaemonDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(_seconds: float) -> None:
-        if launched.posts("/runs") and len(launched.operations["runs"]) == 1:
+        if [path for _method, path, _body in launched.asked].count(f"/runs/{RUN}") > 2:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(watch, "sleep", interrupted)
@@ -166,21 +166,16 @@ def test_a_daemon_that_vanishes_while_we_watch_is_exit_101_and_not_the_runs_faul
     invoke: Invoke, launched: DaemonDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "GONE_S", 0.0)
-    launched.refusals["GET", f"/runs/{RUN}/x"] = (500, {})
-    seen = run_doc(verdict="starting", step=None)
-    launched.looks[RUN] = [seen, {"error": "never read"}]
+    launched.looks[RUN] = [run_doc(verdict="starting", step=None)]
     calls = iter([None, None])
+
+    def gone(*_arguments: object, **_more: object) -> None:
+        raise api.no_daemon()
 
     def vanish(_seconds: float) -> None:
         if next(calls, "gone") == "gone":
-            from dflash_supervise.cli import api
-
-            def gone(*_arguments: object, **_more: object) -> None:
-                raise api.no_daemon()
-
             monkeypatch.setattr(api.Api, "get", gone)
 
-    launched.looks[RUN] = [seen]
     monkeypatch.setattr(watch, "sleep", vanish)
     ran = invoke("start", "lab8:/w")
     assert ran.code == 101 and "the run goes on without it" in ran.err

@@ -28,7 +28,7 @@ def view(
 ) -> View:
     progress = ProgressReading("training", step, total) if total is not None else Missing("none")
     seen = Observation(100.0, AttemptFact(1, 10.0), Missing("x"), progress, log, Missing("x"), Missing("x"), exit=ended)
-    attempt = AttemptMemory(1, 10.0, step=step, first_step_at_s=20.0 if step else None)
+    attempt = AttemptMemory(1, 10.0, step=step, steps_total=total, first_step_at_s=20.0 if step else None)
     return View(100.0, seen, Memory(attempt=attempt), {})
 
 

@@ -116,3 +116,9 @@ def test_an_exception_line_without_a_message_and_a_broken_number_are_read() -> N
         reading.tracebacks[0].exc_type == "KeyboardInterrupt" and reading.loss is None and reading.tokens_per_s is None
     )
     assert read(b"").tail == () and read(b"\n\n").tail == ()
+
+
+def test_prose_that_names_a_step_is_no_progress_after_a_traceback() -> None:
+    reading = read(TRACE + b"[exit] code=70 reason=injected fault in step 5\n[checkpoint] step=9 saved\n")
+    assert reading.traceback_is_last is True and reading.step == 9
+    assert read(b"failed in step 5\n").step is None and read(b"step 7 loss 2.5\n").step == 7

@@ -48,7 +48,8 @@ def test_a_key_is_trusted_only_when_it_is_known_and_not_revoked(keys: KnownKeys,
 def test_the_fingerprint_is_the_one_that_ssh_prints() -> None:
     # ssh-keygen -lf of a file with this key.
     key = "AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
-    assert HostKey("ssh-ed25519", base64.b64decode(key)).fingerprint == "SHA256:ZkAslGjFiUHdGf/WUL8rQvkib4PTvQatUV0OUQSncCA"
+    want = "SHA256:ZkAslGjFiUHdGf/WUL8rQvkib4PTvQatUV0OUQSncCA"
+    assert HostKey("ssh-ed25519", base64.b64decode(key)).fingerprint == want
 
 
 def test_accepting_a_key_appends_to_a_private_file_and_keeps_what_is_there(tmp_path: Path) -> None:

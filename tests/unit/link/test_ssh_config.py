@@ -27,7 +27,8 @@ def test_another_port_is_part_of_the_name_and_the_bare_name_counts_too() -> None
 
 
 def test_an_alias_for_the_host_key_replaces_name_and_port() -> None:
-    config = ssh_config._host_config("box", ssh_config._parse("hostname h\nport 2222\nuser me\nhostkeyalias farm\n"), None)
+    said = ssh_config._parse("hostname h\nport 2222\nuser me\nhostkeyalias farm\n")
+    config = ssh_config._host_config("box", said, None)
     assert (config.known_as, config.known_as_bare) == ("farm", None)
 
 

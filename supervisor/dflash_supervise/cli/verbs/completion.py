@@ -22,15 +22,14 @@ def command(shell: str | None) -> int:
     """
     from click.shell_completion import get_completion_class
 
-    from dflash_supervise.cli.main import cli
+    from dflash_supervise.cli.main import COMPLETE_OF, cli
 
     name = shell or Path(os.environ.get("SHELL", "")).name
     if name not in _FILES:
         raise CliError(f"no completion for shell {name!r}", fix="name one: bash, zsh or fish", exit_code=exits.USAGE)
     kind = get_completion_class(name)
     assert kind is not None
-    for program in ("dflash-supervise", "dsup"):
-        variable = f"_{program.upper().replace('-', '_')}_COMPLETE"
+    for program, variable in COMPLETE_OF.items():
         say.data(kind(cli, {}, program, variable).source())
     say.talk(f"append it to {_FILES[name]}")
     return exits.DONE

@@ -34,7 +34,9 @@ def judge_end(view: View, kind: str) -> Optional[End]:
     log = view.seen.log if isinstance(view.seen.log, LogReading) else None
     if ended.exec_error is not None:
         return _not_started(view, ended)
-    if ended.code == 0 or (not ended.witnessed and (ended.done or kind != "bundled")):
+    if ended.done:  # what comes after the marker is the noise of taking down
+        return _end(view, Verdict.COMPLETED, "none", "training is done: the completion marker is there")
+    if ended.code == 0 or (not ended.witnessed and kind != "bundled"):
         return _said_success(view, ended, log, kind)
     return _failed(view, ended, log, kind)
 
@@ -46,20 +48,20 @@ def _not_started(view: View, ended: ExitReading) -> End:
 
 
 def _said_success(view: View, ended: ExitReading, log: Optional[LogReading], kind: str) -> End:
-    if ended.done:
-        return _end(view, Verdict.COMPLETED, "none", "training is done: the completion marker is there")
     if kind == "bundled":
         return _end(view, _crash(view), "false_success", "exit code 0, but the trainer left no completion marker")
     if not ended.witnessed:
         if _wrote_nothing(log):
             return _end(view, Verdict.NO_LOG, "none", "the process is gone and its log never appeared")
         return _end(view, Verdict.ENDED_UNCLEAR, "none", "the process is gone and nobody saw how it ended", _last(log))
-    if log is not None and log.tracebacks and log.traceback_is_last:
+    if log is None:
+        return _end(view, Verdict.ENDED_UNCLEAR, "none", "exit code 0, but the end of the log could not be read")
+    if log.tracebacks and log.traceback_is_last:
         last = log.tracebacks[-1]
         return _end(view, Verdict.ENDED_UNCLEAR, "none", "exit code 0 after a traceback", last.key_line)
-    total = _total(view)
-    if total is not None and view.attempt.step is not None and view.attempt.step < total:
-        text = f"exit code 0 at step {view.attempt.step} of {total}"
+    step, total = view.attempt.step, view.attempt.steps_total
+    if total is not None and step is not None and step < total:
+        text = f"exit code 0 at step {step} of {total}"
         return _end(view, Verdict.ENDED_UNCLEAR, "none", text, _last(log))
     return _end(view, Verdict.COMPLETED, "none", "exit code 0 and nothing in the log speaks against it")
 
@@ -80,24 +82,26 @@ def _failed(view: View, ended: ExitReading, log: Optional[LogReading], kind: str
 
 def _cause(ended: ExitReading, log: Optional[LogReading], kind: str) -> Tuple[str, str, str]:
     """(slug, key line, innermost frame) of a failure, the root-most of what exit, log and kernel say."""
-    if ended.signal == 9:
+    ours = kind == "bundled" and ended.code in causes.BUNDLED_CODES
+    number = ended.signal
+    if number is None and not ours and (ended.code or 0) - 128 in causes.SIGNAL_NAMES:
+        number = (ended.code or 0) - 128  # a shell or launcher tells in this way what its child died of
+    if number == 9:
         killed = "host_oom_kill" if ended.oom_kills else "killed_externally"
         return killed, "", ""
     found = _from_log(log)
-    if ended.signal is not None:
-        by_signal = causes.SIGNAL_CAUSES.get(ended.signal, "killed_externally")
-        if found is not None and by_signal in ("abort", "segfault", "bus_error"):
+    if number is not None:
+        by_signal = causes.SIGNAL_CAUSES.get(number, "killed_externally")
+        if found is not None and by_signal in ("abort", "segfault", "bus_error", "none"):
             return found
         return by_signal, found[1] if found else "", found[2] if found else ""
-    if kind == "bundled" and ended.code in causes.BUNDLED_CODES:
+    if ours and ended.code is not None:
         slug = causes.BUNDLED_CODES[ended.code]
         if found is not None and causes.get(found[0]).precedence < causes.get(slug).precedence:
             return found
         return slug, found[1] if found else "", found[2] if found else ""
     if found is not None:
         return found
-    if ended.code is not None and ended.code > 128 and ended.code - 128 in causes.SIGNAL_CAUSES:
-        return causes.SIGNAL_CAUSES[ended.code - 128], "", ""
     return {126: "permission_denied", 127: "command_not_found"}.get(ended.code or 0, "none"), "", ""
 
 
@@ -131,7 +135,8 @@ def _wrote_nothing(log: Optional[LogReading]) -> bool:
 
 
 def _crash(view: View) -> Verdict:
-    return Verdict.CRASH if view.stepped else Verdict.EARLY_CRASH
+    """An inner restart that had not stepped again is no early crash: the attempt had trained before."""
+    return Verdict.CRASH if view.stepped or view.attempt.inner else Verdict.EARLY_CRASH
 
 
 def _how(ended: ExitReading) -> str:
@@ -144,25 +149,20 @@ def _last(log: Optional[LogReading]) -> str:
     return log.last_line[:1000] if log is not None else ""
 
 
-def _total(view: View) -> Optional[int]:
-    progress = view.seen.progress
-    return getattr(progress, "steps_total", None)
-
-
 def _end(view: View, verdict: Verdict, cause: str, sentence: str, key_line: str = "", where: str = "") -> End:
     ended = view.seen.exit
+    assert ended is not None, "only an end is judged"
     evidence = []
-    if ended is not None:
-        if ended.signal is not None:
-            evidence.append(Evidence("signal", causes.SIGNAL_NAMES.get(ended.signal, str(ended.signal))))
-        if ended.code is not None:
-            evidence.append(Evidence("exit code", ended.code))
-        if ended.oom_kills is not None:
-            evidence.append(Evidence("kernel oom kills during the attempt", ended.oom_kills))
-        if ended.ran_s is not None:
-            evidence.append(Evidence("ran for", round(ended.ran_s, 1), "s"))
-        if not ended.witnessed:
-            evidence.append(Evidence("witness of the end", "none"))
+    if ended.signal is not None:
+        evidence.append(Evidence("signal", causes.SIGNAL_NAMES.get(ended.signal, str(ended.signal))))
+    if ended.code is not None:
+        evidence.append(Evidence("exit code", ended.code))
+    if ended.oom_kills is not None:
+        evidence.append(Evidence("kernel oom kills during the attempt", ended.oom_kills))
+    if ended.ran_s is not None:
+        evidence.append(Evidence("ran for", round(ended.ran_s, 1), "s"))
+    if not ended.witnessed:
+        evidence.append(Evidence("witness of the end", "none"))
     if view.attempt.step is not None:
         evidence.append(Evidence("last step", view.attempt.step))
     if key_line:

@@ -1,122 +1,137 @@
 """Progress is flat and two more families agree: the run hangs, or it waits for something we can name.
 
 Idle GPU, flat CPU and a silent log are one observation, "blocked" (safety rule 1). A hang that may be ended needs a
-named culprit beside it: GPUs that spin, or two equal stack samples apart in time.
+named culprit beside it (``culprit``): GPUs that spin, or two equal stack samples apart in time.
 """
 
 from __future__ import annotations
 
-from typing import List, Optional, Tuple, Union
+from dataclasses import dataclass
+from typing import Optional, Tuple
 
 from .. import gpuwork
-from ..facts import GpusReading, Missing, ProgressReading, StackSample, StacksReading
+from ..facts import Missing, ProcessesReading, ProgressReading
+from ..folding import IO_WAIT_BREAK_S, total
 from ..policy import Policy
 from ..verdicts import Evidence, Finding, Status, Verdict
 from ..view import View, limits
+from .culprit import all_spin, culprit
 
 RULE = "hang"
 QUIET_FRAC = 0.5  # a family is flat when it has been so for this share of the suspect limit
 
-AGREES, EXPLAINS, SAYS_NOTHING = "agrees", "explains", "says nothing"
+AGREES, BLAMES_NOBODY, EXPLAINS, SAYS_NOTHING = "agrees", "agrees and blames nobody", "explains", "says nothing"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Which limit runs, and since when."""
+
+    suspect_s: float
+    confirm_s: float
+    since_s: float
+    may_end: bool = True  # False: whatever is found, only a person is called
 
 
 def hang(view: View, policy: Policy) -> Finding:
     """Judge a living attempt whose step does not move."""
-    armed = _armed(view, policy)
-    if isinstance(armed, str):
-        return Finding(RULE, Status.OK, armed)
-    suspect_s, confirm_s, flat_s = armed
-    if flat_s < suspect_s:
-        return Finding(RULE, Status.OK, f"the step moved {flat_s:.0f} s ago", held_s=flat_s, confirm_s=confirm_s)
-    families = (_process(view, suspect_s), _gpu(view, suspect_s), _growth(view, suspect_s))
-    evidence = (_flat(view, flat_s), *tuple(item for _, item in families))
+    if view.attempt.stopped_since_s is not None:
+        return Finding(RULE, Status.UNKNOWN, "the process is stopped, which is another rule's matter")
+    limit = _armed(view, policy)
+    flat_s, confirm_s = view.watched_s(limit.since_s), limit.confirm_s
+    if flat_s < limit.suspect_s <= view.now_s - limit.since_s:
+        text = f"this agent has watched for {flat_s:.0f} s of {limit.suspect_s:.0f} s only"
+        return Finding(RULE, Status.UNKNOWN, text, held_s=flat_s, confirm_s=confirm_s)
+    if flat_s < limit.suspect_s:
+        text = f"nothing has stood still for long: {flat_s:.0f} s of {limit.suspect_s:.0f} s"
+        return Finding(RULE, Status.OK, text, held_s=flat_s, confirm_s=confirm_s)
+    families = (_process(view, limit, policy), _gpu(view, limit), _growth(view, limit))
+    evidence = (_flat(view), *tuple(item for _, item in families))
     answers = [answer for answer, _ in families]
     if EXPLAINS in answers:
-        return Finding(RULE, Status.OK, f"the step is flat, but {families[answers.index(EXPLAINS)][1].value}",
-                       held_s=flat_s, confirm_s=confirm_s, evidence=evidence)  # fmt: skip
-    if answers.count(AGREES) < 2:
-        return Finding(
-            RULE,
-            Status.UNKNOWN,
-            "the step is flat and too little else can be seen",
-            held_s=flat_s,
-            evidence=evidence,
-        )
-    culprit, cause, seen = _culprit(view, policy, answers)
-    confirmed = flat_s >= confirm_s
+        said = families[answers.index(EXPLAINS)][1]
+        text = f"the step is flat, but {said.what}: {said.value}{said.unit and ' ' + said.unit}"
+        return Finding(RULE, Status.OK, text, held_s=flat_s, confirm_s=confirm_s, evidence=evidence)
+    if answers.count(AGREES) + answers.count(BLAMES_NOBODY) < 2:
+        text = "the step is flat and too little else can be seen"
+        return Finding(RULE, Status.UNKNOWN, text, held_s=flat_s, evidence=evidence)
+    # A family that says nothing might have explained the silence: what is not known kills nobody. A host that is
+    # known to have no GPU leaves nothing to know.
+    known = answers[0] == answers[2] == AGREES and (answers[1] != SAYS_NOTHING or _no_gpus(view))
+    found = culprit(view, policy, flat_s=flat_s, confirm_s=confirm_s, known=known and limit.may_end)
     what = f"no step for {flat_s:.0f} s and nothing else moves"
+    if isinstance(view.seen.progress, Missing):
+        what = f"nothing moves for {flat_s:.0f} s, and the progress cannot be read"
     return Finding(
         RULE,
-        Status.FAILING if confirmed else Status.PENDING,
-        f"{what}; {culprit}" if culprit else what,
+        Status.FAILING if flat_s >= confirm_s else Status.PENDING,
+        f"{what}; {found.text}" if found.text else what,
         verdict=Verdict.HANG,
-        cause=cause,
+        cause=found.cause,
         held_s=flat_s,
         confirm_s=confirm_s,
-        evidence=evidence + seen,
-        culprit=culprit,
+        evidence=evidence + found.evidence,
+        culprit=found.text,
     )
 
 
-def _armed(view: View, policy: Policy) -> Union[Tuple[float, float, float], str]:
-    """(suspect, confirm, how long it has been flat) in seconds, or why no limit runs."""
+def _armed(view: View, policy: Policy) -> Limit:
+    """The limit of the phase. Some limit is always armed; one that nobody may act on still calls a person."""
     attempt, progress = view.attempt, view.seen.progress
-    if attempt.stopped_since_s is not None:
-        return "the process is stopped, which is another rule's matter"
-    if isinstance(progress, ProgressReading) and progress.phase in ("finishing", "done"):
-        return "the run is finishing"
-    if _last_step(progress):
-        return "the last step is done"
+    own_s = (progress.phase_limit_s or 0.0) if isinstance(progress, ProgressReading) else 0.0
+    save_s = max(policy.saving_s, 3 * attempt.longest_save_s)
+    if view.finishing:
+        return Limit(max(save_s, own_s), max(save_s, own_s), view.still_since_s, may_end=False)
     if view.phase in ("saving", "evaluating"):
-        limit = policy.evaluating_s if view.phase == "evaluating" else max(policy.saving_s, 3 * attempt.longest_save_s)
-        if isinstance(progress, ProgressReading) and progress.phase_limit_s is not None:
-            limit = max(limit, progress.phase_limit_s)
-        flat = view.watched_s(max(attempt.phase_since_s, attempt.step_changed_at_s))
-        return limit, limit, flat
+        limit_s = max(policy.evaluating_s if view.phase == "evaluating" else save_s, own_s)
+        return Limit(limit_s, limit_s, view.still_since_s)
     if not view.stepped:
-        growing_s = max(
-            attempt.busy_at_s,
-            attempt.moved_at_s,
-            attempt.log_grew_at_s,
-            attempt.phase_since_s,
-            attempt.launched_at_s,
-        )
-        return policy.start_silent_s, policy.start_silent_s * policy.confirm_factor, view.watched_s(growing_s)
-    suspect_s, confirm_s = limits(attempt, policy)
-    return suspect_s, confirm_s, view.step_flat_s
+        silent_s = max(policy.start_silent_s, own_s)
+        since_s = max(view.still_since_s, attempt.busy_at_s, attempt.moved_at_s, attempt.log_grew_at_s)
+        return Limit(silent_s, silent_s * policy.confirm_factor, since_s)
+    return Limit(*limits(attempt, policy), view.still_since_s)
 
 
-def _last_step(progress: object) -> bool:
-    if not isinstance(progress, ProgressReading) or progress.step is None or progress.steps_total is None:
-        return False
-    return progress.step >= progress.steps_total
+def _no_gpus(view: View) -> bool:
+    return not isinstance(view.seen.gpus, Missing) and view.seen.gpus.absent is not None
 
 
-def _flat(view: View, flat_s: float) -> Evidence:
-    step = view.attempt.step
-    return Evidence("step", "none yet" if step is None else f"{step} since {flat_s:.0f} s")
+def _flat(view: View) -> Evidence:
+    step, still_s = view.attempt.step, view.now_s - view.attempt.step_changed_at_s
+    return Evidence("step", "none yet" if step is None else f"{step} since {still_s:.0f} s")
 
 
-def _process(view: View, suspect_s: float) -> Tuple[str, Evidence]:
+def _process(view: View, limit: Limit, policy: Policy) -> Tuple[str, Evidence]:
     reading = view.seen.processes
     if isinstance(reading, Missing):
         return SAYS_NOTHING, Evidence("processes", f"cannot be read: {reading.reason}")
-    waiting = [p for p in reading.alive if p.state == "D"]
-    if waiting:
-        return EXPLAINS, Evidence("processes", f"process {waiting[0].pid} waits for I/O (state D, {waiting[0].wchan})")
-    if any(p.tracer_pid for p in reading.alive):
+    if view.traced:
         return EXPLAINS, Evidence("processes", "a debugger is attached")
     if reading.compilers:
         return EXPLAINS, Evidence("processes", f"{reading.compilers} compiler processes are at work")
+    waited = _io_wait(view, policy)
+    if waited is not None:
+        return waited
     idle_s = view.watched_s(view.attempt.busy_at_s)
-    if idle_s >= QUIET_FRAC * suspect_s:
+    if idle_s >= QUIET_FRAC * limit.suspect_s:
         return AGREES, Evidence("CPU idle", round(idle_s), "s")
-    if _all_spin(view):
+    if all_spin(view):
         return AGREES, Evidence("CPU", "busy, while every GPU at work spins")
-    return EXPLAINS, Evidence("processes", "the processes use the CPU")
+    return EXPLAINS, Evidence("processes", "they use the CPU")
 
 
-def _gpu(view: View, suspect_s: float) -> Tuple[str, Evidence]:
+def _io_wait(view: View, policy: Policy) -> Optional[Tuple[str, Evidence]]:
+    """A flush moves no counter for minutes; a file system that is gone for good is a person's matter, never a kill."""
+    last, since = view.attempt.io_wait_at_s, view.attempt.io_wait_since_s
+    if last is None or since is None or view.now_s - last > IO_WAIT_BREAK_S:
+        return None
+    waits_s = view.now_s - since
+    patience_s = max(policy.saving_s, 3 * view.attempt.longest_save_s)
+    evidence = Evidence("waiting for a disk or file system", round(waits_s), "s")
+    return (EXPLAINS if waits_s < patience_s else BLAMES_NOBODY), evidence
+
+
+def _gpu(view: View, limit: Limit) -> Tuple[str, Evidence]:
     if isinstance(view.seen.gpus, Missing):
         return SAYS_NOTHING, Evidence("GPUs", f"cannot be read: {view.seen.gpus.reason}")
     if view.seen.gpus.absent is not None:
@@ -124,85 +139,24 @@ def _gpu(view: View, suspect_s: float) -> Tuple[str, Evidence]:
     kinds = sorted(set(view.work.values()))
     text = ", ".join(f"{list(view.work.values()).count(kind)} {kind}" for kind in kinds)
     if not kinds or gpuwork.UNKNOWN in kinds or view.seen.gpus.stuck_s:
-        return SAYS_NOTHING, Evidence("GPUs", text or "none")
+        return SAYS_NOTHING, Evidence("GPUs", text or "none of them is known to be ours")
     worked = view.attempt.gpu_worked_at_s
-    if worked is not None and view.watched_s(worked) < QUIET_FRAC * suspect_s:
-        return EXPLAINS, Evidence("GPUs", f"a GPU did work {view.watched_s(worked):.0f} s ago")
+    if worked is not None and view.watched_s(worked) < QUIET_FRAC * limit.suspect_s:
+        return EXPLAINS, Evidence("GPUs", f"one did work {view.watched_s(worked):.0f} s ago")
     return AGREES, Evidence("GPUs", text)
 
 
-def _growth(view: View, suspect_s: float) -> Tuple[str, Evidence]:
-    attempt = view.attempt
-    if attempt.written_bytes is None or attempt.read_bytes is None or isinstance(view.seen.log, Missing):
+def _growth(view: View, limit: Limit) -> Tuple[str, Evidence]:
+    reading, attempt = view.seen.processes, view.attempt
+    told = isinstance(reading, ProcessesReading) and None not in (
+        total(reading, "write_bytes"),
+        total(reading, "read_bytes"),
+    )
+    if not told or isinstance(view.seen.log, Missing):
         return SAYS_NOTHING, Evidence("bytes", "cannot be read")
-    moved_s = view.watched_s(attempt.moved_at_s)
-    log_s = view.watched_s(attempt.log_grew_at_s)
-    if moved_s < QUIET_FRAC * suspect_s:
-        return EXPLAINS, Evidence("bytes", f"bytes moved {moved_s:.0f} s ago")
-    if log_s < QUIET_FRAC * suspect_s:
-        return EXPLAINS, Evidence("bytes", f"the log grew {log_s:.0f} s ago")
+    moved_s, log_s = view.watched_s(attempt.moved_at_s), view.watched_s(attempt.log_grew_at_s)
+    if moved_s < QUIET_FRAC * limit.suspect_s:
+        return EXPLAINS, Evidence("bytes", f"some moved {moved_s:.0f} s ago")
+    if log_s < QUIET_FRAC * limit.suspect_s:
+        return EXPLAINS, Evidence("log", f"it grew {log_s:.0f} s ago")
     return AGREES, Evidence("no bytes moved", round(min(moved_s, log_s)), "s")
-
-
-def _culprit(view: View, policy: Policy, answers: List[str]) -> Tuple[str, str, Tuple[Evidence, ...]]:
-    """Who stands out, the cause that names it, and the evidence; an empty culprit allows no kill.
-
-    A family that says nothing might have explained the silence: what is not known kills nobody.
-    """
-    if isinstance(view.seen.progress, Missing):
-        return "", "none", (Evidence("progress", f"cannot be read: {view.seen.progress.reason}"),)
-    gpus = view.seen.gpus
-    absent = isinstance(gpus, GpusReading) and gpus.absent is not None
-    if SAYS_NOTHING in (answers[0], answers[2]) or (answers[1] == SAYS_NOTHING and not absent):
-        return "", "none", ()
-    if view.attempt.socket_bytes is None:
-        return (
-            "",
-            "none",
-            (Evidence("sockets", "their byte counters cannot be read, so it is not known that nothing arrives"),),
-        )
-    pair = equal_stacks(view.seen.stacks, view.attempt.step_changed_at_s, policy.stacks_apart_s)
-    if pair is not None:
-        cause, text = name_stacks(pair[1].summary)
-        if _all_spin(view) and cause == "lock_deadlock":
-            cause = "nccl_spin"
-        apart = pair[1].at_s - pair[0].at_s
-        lines = tuple(Evidence("stack", line) for line in pair[1].summary[:12])
-        return text, cause, (Evidence("equal stack samples apart", round(apart), "s"), *lines)
-    if _all_spin(view):
-        return "every GPU at work spins at idle power", "nccl_spin", ()
-    return "", "none", ()
-
-
-def equal_stacks(
-    stacks: Union[StacksReading, Missing], since_s: float, apart_s: float
-) -> Optional[Tuple[StackSample, StackSample]]:
-    """The widest pair of equal samples after ``since_s`` and at least ``apart_s`` apart, if the newest is in it."""
-    if isinstance(stacks, Missing):
-        return None
-    fresh = [sample for sample in stacks.samples if sample.at_s > since_s]
-    if not fresh:
-        return None
-    newest = fresh[-1]
-    run: List[StackSample] = []
-    for sample in reversed(fresh):
-        if sample.digest != newest.digest:
-            break
-        run.append(sample)
-    return (run[-1], newest) if newest.at_s - run[-1].at_s >= apart_s else None
-
-
-def name_stacks(summary: Tuple[str, ...]) -> Tuple[str, str]:
-    """(cause, sentence) for stacks that stand still."""
-    text = "\n".join(summary)
-    if "compile_fx_backward" in text or ("compile_lock" in text and "autograd" in text):
-        return "compile_deadlock", "threads wait for the compiler's lock and its holder for them"
-    return "lock_deadlock", f"{len(summary)} threads stand still at the same place in two looks"
-
-
-def _all_spin(view: View) -> bool:
-    """Some GPU spins and none does work: a look that is missing a card says no."""
-    if not isinstance(view.seen.gpus, GpusReading):
-        return False
-    kinds = set(view.work.values())
-    return gpuwork.SPINNING in kinds and not kinds & set(gpuwork.AT_WORK) and gpuwork.UNKNOWN not in kinds

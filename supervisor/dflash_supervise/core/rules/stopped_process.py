@@ -14,9 +14,11 @@ def stopped_process(view: View, policy: Policy) -> Finding:
     """Judge a living attempt whose main process is stopped (not traced)."""
     since = view.attempt.stopped_since_s
     reading = view.seen.processes
-    if since is None or not isinstance(reading, ProcessesReading):
+    if not isinstance(reading, ProcessesReading):
+        return Finding(RULE, Status.UNKNOWN, "the processes cannot be read")
+    if since is None:
         return Finding(RULE, Status.OK, "the main process is not stopped")
-    if any(p.tracer_pid for p in reading.alive):
+    if view.traced:
         return Finding(RULE, Status.OK, "a debugger holds the process")
     held = view.watched_s(since)
     main = [p for p in reading.alive if p.via == "main"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Tuple
+from typing import Optional
 
 from .. import causes
-from ..facts import LogReading, ProgressReading, Traceback
+from ..facts import LogReading, ProgressReading, Traceback, WorkerFact
 from ..policy import Policy
 from ..verdicts import Evidence, Finding, Status, Verdict
 from ..view import View, limits
@@ -14,31 +14,42 @@ RULE = "worker_lost"
 
 
 def worker_lost(view: View, policy: Policy) -> Finding:
-    """Judge a living attempt by the step of each worker."""
+    """Judge a living attempt by the step of each worker.
+
+    A worker that only stands still may be evaluating or saving alone: it is no culprit (safety rule 1). One that is
+    dead, or whose thread left its traceback in the log, is.
+    """
     progress = view.seen.progress
     if not isinstance(progress, ProgressReading):
         return Finding(RULE, Status.UNKNOWN, "the workers' steps cannot be read")
-    if (
-        len(progress.workers) < 2
-        or view.phase not in ("training", "warmup")
-        or view.attempt.stopped_since_s is not None
-    ):
+    if view.attempt.stopped_since_s is not None:
+        return Finding(RULE, Status.UNKNOWN, "the process is stopped, which is another rule's matter")
+    workers = [worker for worker in progress.workers if not _finished(worker, progress)]
+    if len(progress.workers) < 2 or not workers or view.phase not in ("training", "warmup") or view.finishing:
         return Finding(RULE, Status.OK, "no worker stands out")
-    dead = [worker.id for worker in progress.workers if worker.alive is False]
-    behind = _behind(view, policy)
-    if not dead and not behind:
+    ranked = sorted(workers, key=lambda worker: (worker.alive is not False, -_flat_s(view, worker.id)))
+    lost = next((worker for worker in ranked if worker.alive is False or _behind(view, worker, policy)), None)
+    if lost is None:
         return Finding(RULE, Status.OK, "every worker moves")
-    name = (dead or [behind[0][0]])[0]
-    held = max([seconds for worker, seconds in behind if worker == name] or [_flat_s(view, name)])
-    found = _thread_traceback(view)
+    if lost.alive is not False and _flat_s(view, lost.id) < _patience_s(view, lost, policy):
+        return Finding(RULE, Status.UNKNOWN, f"this agent has not watched worker {lost.id} for long enough")
+    return _lost(view, lost, progress, policy)
+
+
+def _lost(view: View, lost: WorkerFact, progress: ProgressReading, policy: Policy) -> Finding:
+    dead, held, found = lost.alive is False, _flat_s(view, lost.id), _traceback_of(view, lost)
     limit = policy.worker_lost_traceback_s if found is not None else policy.worker_lost_s
-    evidence = [Evidence(f"worker {name} step flat", round(held), "s")]
-    evidence += [Evidence(f"worker {worker}", "dead") for worker in dead]
-    evidence += [Evidence(f"worker {item.id} step", item.step) for item in progress.workers if item.id != name][:4]
+    evidence = [Evidence(f"worker {lost.id} step flat", round(held), "s")]
+    evidence += [Evidence(f"worker {item.id}", "dead") for item in progress.workers if item.alive is False][:4]
+    evidence += [Evidence(f"worker {item.id} step", item.step) for item in progress.workers if item.id != lost.id][:4]
     if found is not None:
         evidence.append(Evidence("log", found.key_line[:500]))
+    if view.attempt.inner:
+        evidence.append(Evidence("inner restarts", view.attempt.inner))
     cause = causes.match(found.key_line) if found is not None else None
-    what = f"worker {name} is dead" if name in dead else f"worker {name} stands still while others move"
+    what = f"worker {lost.id} is dead" if dead else f"worker {lost.id} stands still while others move"
+    # A launcher that restarts its workers itself is left to do so (safety rule 16).
+    named = (dead or found is not None) and not view.attempt.inner
     return Finding(
         RULE,
         Status.FAILING if held >= limit else Status.PENDING,
@@ -48,31 +59,38 @@ def worker_lost(view: View, policy: Policy) -> Finding:
         held_s=held,
         confirm_s=limit,
         evidence=tuple(evidence),
-        culprit=f"worker {name}",
+        culprit=f"worker {lost.id}" if named else "",
         key_line=found.key_line if found is not None else "",
     )
 
 
-def _behind(view: View, policy: Policy) -> List[Tuple[str, float]]:
-    """(worker, seconds flat) of those that stand still beyond the limit of a step while another has moved since."""
+def _finished(worker: WorkerFact, progress: ProgressReading) -> bool:
+    return worker.step is not None and progress.steps_total is not None and worker.step >= progress.steps_total
+
+
+def _behind(view: View, worker: WorkerFact, policy: Policy) -> bool:
+    """Does it stand still beyond the limit of a step while another has moved since."""
+    patience_s = _patience_s(view, worker, policy)
+    newest, mine = max(known.changed_at_s for known in view.attempt.workers), _changed_at_s(view, worker.id)
+    return newest > mine and view.now_s - mine >= patience_s and view.now_s - newest < patience_s
+
+
+def _patience_s(view: View, worker: WorkerFact, policy: Policy) -> float:
     suspect_s, _ = limits(view.attempt, policy)
-    patience = min(suspect_s, policy.worker_lost_traceback_s) if _thread_traceback(view) else suspect_s
-    newest = max(worker.changed_at_s for worker in view.attempt.workers)
-    out = []
-    for worker in view.attempt.workers:
-        flat = _flat_s(view, worker.id)
-        if newest > worker.changed_at_s and flat >= patience and view.watched_s(newest) < patience:
-            out.append((worker.id, flat))
-    return out
+    return suspect_s if _traceback_of(view, worker) is None else min(suspect_s, policy.worker_lost_traceback_s)
+
+
+def _changed_at_s(view: View, name: str) -> float:
+    return next(worker.changed_at_s for worker in view.attempt.workers if worker.id == name)
 
 
 def _flat_s(view: View, name: str) -> float:
-    return max([view.watched_s(worker.changed_at_s) for worker in view.attempt.workers if worker.id == name] or [0.0])
+    return view.watched_s(_changed_at_s(view, name))
 
 
-def _thread_traceback(view: View) -> Optional[Traceback]:
+def _traceback_of(view: View, worker: WorkerFact) -> Optional[Traceback]:
+    """The end of this very worker's thread, in the log. A helper thread's death says nothing about a worker."""
     log = view.seen.log
-    if not isinstance(log, LogReading):
+    if not isinstance(log, LogReading) or worker.alive is True:
         return None
-    found = [traceback for traceback in log.tracebacks if traceback.thread is not None]
-    return found[0] if found else None
+    return next((found for found in log.tracebacks if found.thread == worker.id), None)

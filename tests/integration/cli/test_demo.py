@@ -1,0 +1,23 @@
+"""The whole demo, as a person runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.program import run
+
+
+@pytest.mark.timeout(400)
+def test_the_demo_trains_breaks_names_cures_and_leaves_nothing(isolated_home: Path) -> None:
+    before = set(Path("/tmp").glob("dflash-demo-*"))
+    ran = run("demo", "--json", limit_s=360)
+    assert ran.returncode == 0, ran.stderr
+    document = json.loads(ran.stdout)
+    assert document["ok"] is True and document["missing"] == []
+    assert [cure["cause"] for cure in document["story"]["cures"]] == ["rank_exception", "lock_deadlock"]
+    assert "http://127.0.0.1:" in ran.stderr and "/login?token=" in ran.stderr
+    assert "THE LIMITS ARE SHORTENED" in ran.stderr
+    assert set(Path("/tmp").glob("dflash-demo-*")) <= before

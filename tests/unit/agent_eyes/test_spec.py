@@ -1,0 +1,154 @@
+"""spec.json: what is refused, who wins, and which copy counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_supervise.agent.files import UnsafeFolder
+from dflash_supervise.agent.goals import Goals
+from dflash_supervise.agent.runtime import Runtime
+from dflash_supervise.agent.spec import SpecError, parse_spec
+from dflash_supervise.agent.spec_store import SpecConflict, apply_spec, check_workspace, newest
+from dflash_supervise.core.facts import Goal
+
+RUN = "toy-2611300501-ab12"
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Runtime:
+    return Runtime.open(root=str(tmp_path / "r"))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    folder = tmp_path / "w"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def body(place: Path, generation: int = 1, want: str = "run", **changes: Any) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "run_id": RUN,
+        "name": "toy",
+        "workspace": str(place),
+        "generation": generation,
+        "owner": "laptop",
+        "goal": {"want": want},
+        "kind": "foreign",
+        "gpus": "all",
+        "policy": {"preset": "careful"},
+        "highest_attempt": 0,
+        "output_dir": str(place / "runs"),
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"schema": 2}, "spec.schema"),
+        ({"run_id": "../x"}, "spec.run_id"),
+        ({"generation": -1}, "spec.generation"),
+        ({"generation": True}, "spec.generation"),
+        ({"goal": {"want": "pause"}}, "spec.goal|want|pause"),
+        ({"goal": {"want": "hold", "hold_for_s": -1}}, "hold_for_s"),
+        ({"kind": "adopted"}, "spec.adopt"),
+        ({"gpus": 3}, "spec.gpus"),
+        ({"policy": {"preset": "wild"}}, "policy.preset"),
+        ({"policy": {"grace_s": "long"}}, "Policy.grace_s"),
+        ({"owner": ""}, "spec.owner"),
+    ],
+)
+def test_a_spec_that_is_none_names_its_key(place: Path, changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(SpecError, match=named):
+        parse_spec(body(place, **changes))
+
+
+def test_a_change_made_on_an_older_generation_is_a_conflict(runtime: Runtime, place: Path) -> None:
+    apply_spec(runtime, str(place), body(place, 1), 0)
+    apply_spec(runtime, str(place), body(place, 2, "hold"), 1)
+    with pytest.raises(SpecConflict) as conflict:
+        apply_spec(runtime, str(place), body(place, 2, "stop"), 1)
+    assert (conflict.value.generation, conflict.value.owner) == (2, "laptop")
+    with pytest.raises(SpecConflict, match="not newer"):
+        apply_spec(runtime, str(place), body(place, 2, "stop"), 2)
+    found = newest(runtime, str(place), RUN)
+    assert found is not None and (found["generation"], found["goal"]["want"]) == (2, "hold")
+
+
+def test_the_same_spec_again_changes_nothing(runtime: Runtime, place: Path) -> None:
+    first = apply_spec(runtime, str(place), body(place), 0)
+    assert apply_spec(runtime, str(place), body(place), 0) == first
+
+
+def test_a_stop_reaches_the_agent_though_the_workspace_refuses(runtime: Runtime, place: Path) -> None:
+    apply_spec(runtime, str(place), body(place), 0)
+    (place / ".dflash").chmod(0o777)
+    with pytest.raises(UnsafeFolder):
+        apply_spec(runtime, str(place), body(place, 2, "stop"), 1)
+    goals = Goals(runtime, RUN, 0.0, "boot")
+    assert goals.update(None)
+    assert goals.goal(stop_file=False) == Goal("stop", 2)
+
+
+def test_a_newer_run_goal_takes_final_and_stop_file_away(runtime: Runtime, place: Path) -> None:
+    apply_spec(runtime, str(place), body(place), 0)
+    folder = place / ".dflash/runs" / RUN
+    for name in ("final.json", "STOP"):
+        (folder / name).touch()
+    apply_spec(runtime, str(place), body(place, 2, "hold"), 1)
+    assert (folder / "final.json").exists()
+    apply_spec(runtime, str(place), body(place, 3), 2)
+    assert not (folder / "final.json").exists() and not (folder / "STOP").exists()
+
+
+@pytest.mark.parametrize("part", [".dflash", ".dflash/runs", f".dflash/runs/{RUN}"])
+def test_a_run_folder_that_others_can_write_is_refused(runtime: Runtime, place: Path, part: str) -> None:
+    apply_spec(runtime, str(place), body(place), 0)
+    (place / part).chmod(0o775)
+    with pytest.raises(UnsafeFolder, match="others"):
+        check_workspace(str(place), RUN)
+
+
+def test_a_run_folder_behind_a_link_is_refused(runtime: Runtime, place: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (place / ".dflash").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UnsafeFolder, match="link"):
+        apply_spec(runtime, str(place), body(place), 0)
+
+
+def test_a_spec_that_does_not_parse_keeps_the_last_good_one(runtime: Runtime, place: Path) -> None:
+    apply_spec(runtime, str(place), body(place), 0)
+    goals = Goals(runtime, RUN, 0.0, "boot")
+    goals.update(None)
+    Path(runtime.in_run(RUN, "spec.json")).write_text(json.dumps(body(place, 2, "pause")))
+    assert not goals.update(None)
+    assert goals.goal(stop_file=False).generation == 1
+    assert "want" in goals.trouble or "pause" in goals.trouble
+
+
+def test_an_older_copy_never_comes_back_into_force(runtime: Runtime, place: Path) -> None:
+    apply_spec(runtime, str(place), body(place), 0)
+    apply_spec(runtime, str(place), body(place, 2, "stop"), 1)
+    goals = Goals(runtime, RUN, 0.0, "boot")
+    goals.update(body(place, 1))
+    assert goals.goal(stop_file=False) == Goal("stop", 2)
+
+
+def test_a_stop_file_outranks_the_spec(runtime: Runtime, place: Path) -> None:
+    apply_spec(runtime, str(place), body(place), 0)
+    goals = Goals(runtime, RUN, 0.0, "boot")
+    goals.update(None)
+    assert goals.goal(stop_file=True) == Goal("stop", 1)
+
+
+def test_a_hold_counts_from_its_acceptance_and_begins_anew_after_a_reboot(place: Path) -> None:
+    accepted = {"boottime_s": 100.0, "boot_id": "a"}
+    spec = parse_spec(body(place, goal={"want": "hold", "hold_for_s": 60}, accepted=accepted))
+    assert spec.goal("a", 500.0).hold_until_s == 160.0
+    assert spec.goal("b", 500.0).hold_until_s == 560.0
