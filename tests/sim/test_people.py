@@ -31,6 +31,19 @@ def test_somebody_who_stops_the_process_again_means_it() -> None:
     assert [type(one) for _, one in world.actions if isinstance(one, (Continue, Stop))] == [Continue]
 
 
+def test_a_person_hears_of_the_one_sigcont_and_again_when_it_did_not_help() -> None:
+    world = trained()
+    world.trainer.mode = "stopped"
+    world.run(22)
+    incident = world.memory.incidents[0]
+    assert (incident.severity, incident.response) == ("page", "wait") and "SIGCONT" in incident.response_text
+    world.run(10)
+    assert world.memory.incidents[0].response == "alert_human"
+    world.trainer.mode = "training"
+    world.run(3)
+    assert [one.state for one in world.memory.incidents] == ["resolved"]
+
+
 def test_a_stopped_process_that_goes_on_is_not_a_hang_for_the_time_it_stood() -> None:
     world = trained(policy=Policy(preset="careful"))
     world.trainer.mode = "stopped"

@@ -33,6 +33,8 @@ from tests.sim.played import GIB, Trainer, gpus, process
 
 __all__ = ["GIB", "Trainer", "World", "gpus", "process", "trained"]
 
+BUSY = (95.0, 600.0)  # %, W
+
 
 @dataclass
 class World:
@@ -55,6 +57,7 @@ class World:
     decision: Decision | None = None
     hidden: set[str] = field(default_factory=set)  # readings that are missing
     socket_bytes: int | None = 0
+    driver_stuck_s: float | None = None
     socket_rate: int = 0  # bytes a second
     disk_free_bytes: int | None = 100 * GIB
     launches_fail: bool = False  # nothing comes of a launch
@@ -109,7 +112,11 @@ class World:
             processes=trainer.processes(self.socket_bytes) if trainer else nobody,
             progress=trainer.progress(self.now_s) if trainer else Missing("no attempt yet"),
             log=trainer.log if trainer else Missing("no attempt yet"),
-            gpus=GpusReading(tuple(self._gpu(gpu, trainer) for gpu in self.gpus), None if self.gpus else "no GPU here"),
+            gpus=GpusReading(
+                tuple(self._gpu(gpu, trainer) for gpu in self.gpus),
+                None if self.gpus else "no GPU here",
+                self.driver_stuck_s,
+            ),
             host=HostReading(self.boot_id, "machine", self.disk_free_bytes, 10**6, 8 * GIB),
             exit=trainer.exit if trainer else None,
             proof=None if self.proof_silent else self._proof(trainer),
@@ -126,7 +133,7 @@ class World:
     def _gpu(self, gpu: GpuReading, trainer: Trainer | None) -> GpuReading:
         if trainer is None or not trainer.alive or gpu.error:
             return gpu
-        util, power = {"training": (95.0, 600.0), "spinning": (100.0, 125.0)}.get(trainer.mode, (0.0, 124.0))
+        util, power = {"training": BUSY, "generating": BUSY, "spinning": (100.0, 125.0)}.get(trainer.mode, (0.0, 124.0))
         if trainer.mode == "training" and not self._steps(trainer):
             util, power = 0.0, 124.0
         return replace(gpu, util_pct=util, power_w=power, mem_used_bytes=40 * GIB)

@@ -12,7 +12,7 @@ from dflash_supervise.agent.records import EPHEMERAL, SegmentWriter, encode
 from dflash_supervise.agent.runtime import wall_clock
 from dflash_supervise.core.assessment import Assessment
 from dflash_supervise.core.facts import LogReading, Observation
-from dflash_supervise.core.memory import Incident, Memory
+from dflash_supervise.core.memory import AttemptMemory, Incident, Memory
 from dflash_supervise.core.verdicts import Verdict
 from dflash_supervise.wire import to_json
 
@@ -155,6 +155,20 @@ def incident_records(told: Told, changed: Tuple[Incident, ...], now_s: float) ->
         records.append(to_json(incident))
     rows = tuple((name, key, at_s) for name, (key, at_s) in list(known.items())[-200:])
     return replace(told, incidents=rows), records
+
+
+def ages(attempt: AttemptMemory, now_s: float) -> Dict[str, float]:
+    """Seconds since each family last moved, as the brain remembers it; what never moved is absent."""
+    if attempt.number == 0:
+        return {}
+    since = {
+        "step": attempt.step_changed_at_s if attempt.step is not None else None,
+        "log": attempt.log_grew_at_s,
+        "gpu_work": attempt.gpu_worked_at_s,
+        "cpu": attempt.busy_at_s,
+        "moved": attempt.moved_at_s,
+    }
+    return {name: round(max(0.0, now_s - at), 1) for name, at in since.items() if at is not None}
 
 
 def observation_payload(told: Told, seen: Observation, classes: Dict[str, str]) -> Tuple[Told, Dict[str, Any]]:

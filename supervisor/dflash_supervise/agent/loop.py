@@ -14,7 +14,7 @@ from dflash_supervise.agent.files import write_json
 from dflash_supervise.agent.goals import Goals
 from dflash_supervise.agent.gpus import GpuProbe
 from dflash_supervise.agent.hands import Body, Hands
-from dflash_supervise.agent.journal import Journal, Told, incident_records, observation_payload, verdict_record
+from dflash_supervise.agent.journal import Journal, Told, ages, incident_records, observation_payload, verdict_record
 from dflash_supervise.agent.observe import Attempt, attempt_of
 from dflash_supervise.agent.runtime import Runtime
 from dflash_supervise.agent.sight import Sight, alive_count, launch_gpus
@@ -164,7 +164,7 @@ class Agent:
         classes = work_classes(seen)
         self._told, payload = observation_payload(self._told, seen, classes)
         self._recent.append(json.dumps(payload, separators=(",", ":")))
-        self.journal.add(now_s, "observation", **payload)
+        self.journal.add(now_s, "observation", **payload, ages=ages(decision.memory.attempt, now_s))
         self._heartbeat(now_s)
         number, child = seen.attempt.number, look.child
         news = False

@@ -50,8 +50,7 @@ def _over_with_it(memory: Memory, ended: EndedAttempt, stop: Optional[StopDecisi
 def announce(memory: Memory, stop: StopDecision, view: View, policy: Policy, kind: str) -> Memory:
     """Write into a confirmed incident what will be done about it, at the moment it is decided."""
     found = incidents.find(memory.incidents, stop.incident or "")
-    if found is None:
-        return memory
+    assert found is not None, "a stop is decided on an open incident"
     ended = _ended(view, memory, None, stop, policy)
     response = respond(ended, memory, policy, kind, view.now_s)
     told = replace(
@@ -68,12 +67,12 @@ def announce(memory: Memory, stop: StopDecision, view: View, policy: Policy, kin
     return replace(memory, incidents=incidents.put(memory.incidents, told))
 
 
-def page(memory: Memory, incident: str, text: str) -> Memory:
-    """A confirmed incident that nobody but a person can end."""
+def page(memory: Memory, incident: str, text: str, *, response: str = causes.PAGE) -> Memory:
+    """A confirmed incident that a person must hear of, once."""
     found = incidents.find(memory.incidents, incident)
     if found is None or found.state != "open" or found.response == causes.PAGE:
         return memory
-    told = replace(found, severity="page", response=causes.PAGE, response_text=text)
+    told = replace(found, severity="page", response=response, response_text=text)
     return replace(memory, incidents=incidents.put(memory.incidents, told))
 
 

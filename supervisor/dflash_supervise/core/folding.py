@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Optional
 
 from . import gpuwork
-from .facts import GpusReading, LogReading, Missing, Observation, ProcessesReading, ProgressReading
+from .facts import GpusReading, LogReading, Missing, Observation, ProcessesReading, ProgressReading, StacksReading
 from .iowait import waits_for_io
 from .memory import AttemptMemory, Memory, WorkerMemory
 from .view import traced, work_classes
@@ -16,6 +16,8 @@ IDLE_CORES = 0.05  # polling and heartbeats stay below this; a single busy threa
 PEAK_FADES = 0.98  # a second: an old peak of CPU use halves in 34 s
 KEEP_STEP_TIMES = 20
 MOVED_BYTES = 4096  # log lines and progress files stay below this in a second
+ECHO_S = 2.5  # a stack sample shows in the byte counters within this ...
+ECHO_BYTES = 512 * 1024  # ... and is smaller than this, even with hundreds of threads
 IO_WAIT_BREAK_S = 15.0  # a flush is not always caught waiting; a longer pause ends it
 STARTING = ("loading", "compiling")
 
@@ -136,10 +138,16 @@ def _fold_processes(attempt: AttemptMemory, seen: Observation, now: float) -> At
         last, began = attempt.io_wait_at_s, attempt.io_wait_since_s
         anew = last is None or now - last > IO_WAIT_BREAK_S
         attempt = replace(attempt, io_wait_at_s=now, io_wait_since_s=now if anew else began)
-    return _fold_growth(attempt, reading, now)
+    return _fold_growth(attempt, reading, now, _sampled_just_now(seen))
 
 
-def _fold_growth(attempt: AttemptMemory, reading: ProcessesReading, now: float) -> AttemptMemory:
+def _sampled_just_now(seen: Observation) -> bool:
+    """A stack sample of ours makes the process itself write a few kilobytes: that is an echo, not growth."""
+    stacks = seen.stacks
+    return isinstance(stacks, StacksReading) and bool(stacks.samples) and seen.at_s - stacks.samples[-1].at_s <= ECHO_S
+
+
+def _fold_growth(attempt: AttemptMemory, reading: ProcessesReading, now: float, echo: bool) -> AttemptMemory:
     cpu_s = sum(p.cpu_s for p in reading.alive)
     if attempt.cpu_s is not None and now > attempt.cpu_at_s:
         cores = (cpu_s - attempt.cpu_s) / (now - attempt.cpu_at_s)
@@ -149,7 +157,7 @@ def _fold_growth(attempt: AttemptMemory, reading: ProcessesReading, now: float) 
     written, read = total(reading, "write_bytes"), total(reading, "read_bytes")
     sockets = reading.socket_bytes
     moved = (
-        _moved(attempt.written_bytes, written)
+        _moved(attempt.written_bytes, written, ECHO_BYTES if echo else MOVED_BYTES)
         or _moved(attempt.read_bytes, read)
         or _moved(attempt.socket_bytes, sockets)
     )
@@ -174,5 +182,5 @@ def total(reading: ProcessesReading, name: str) -> Optional[int]:
     return sum(known) if known and len(known) == len(values) else None
 
 
-def _moved(before: Optional[int], after: Optional[int]) -> bool:
-    return before is not None and after is not None and after - before > MOVED_BYTES
+def _moved(before: Optional[int], after: Optional[int], beyond: int = MOVED_BYTES) -> bool:
+    return before is not None and after is not None and after - before > beyond

@@ -42,7 +42,17 @@ def living(view: View, goal: Goal, policy: Policy, kind: str) -> Tuple[Memory, A
         memory, stuck = unkillable(view, memory)
         if stuck:
             upcoming = Next("wait", None, stuck)
+    if memory.stop is not None and not memory.stop.person:
+        return memory, _assess_stopping(view, memory.stop, findings, upcoming), actions
     return memory, _assess(view, worst, findings, upcoming), actions
+
+
+def _assess_stopping(
+    view: View, stop: StopDecision, findings: Tuple[Finding, ...], upcoming: Next
+) -> Assessment:
+    """What it is ended for stays its verdict: SIGTERM alone makes a hung process move."""
+    number, phase = view.attempt.number, view.phase
+    return Assessment(number, stop.verdict, stop.cause, stop.because, False, phase, (), findings, upcoming)
 
 
 def _assess(view: View, worst: Optional[Finding], findings: Tuple[Finding, ...], upcoming: Next) -> Assessment:
@@ -111,6 +121,8 @@ def _continue_or_page(worst: Finding, view: View, memory: Memory, policy: Policy
     if forbidden:
         return _page(memory, incident, forbidden)
     if sent is None:
+        text = "one SIGCONT is sent; whoever stopped it should know"
+        memory = ending.page(memory, incident, text, response=causes.WAIT)
         memory = replace(memory, attempt=replace(memory.attempt, continued_at_s=view.now_s))
         upcoming = Next("wait", policy.stopped_cure_s, "one SIGCONT was sent")
         return memory, (Continue(number, worst.reason, incident),), upcoming

@@ -102,7 +102,7 @@ def _ended(record: Mapping[str, Any], run: RunFacts, told: AbstractSet[str]) -> 
     if verdict in QUIET_VERDICTS:
         kind = "done" if verdict == "completed" else "stopped"
         return Telling(_end_key(record), kind, "info", _facts(run, record))
-    said = ("end/{}/".format(attempt), "incident/{}-".format(attempt))
+    said = (f"end/{attempt}/", f"incident/{attempt}-")
     if any(key.startswith(said) and not key.endswith("/warn") for key in told):
         return None  # a page of this attempt says it already, or its incident will
     kind = "refused" if attempt == 0 else "gave_up"

@@ -12,9 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy.exc import SQLAlchemyError
-
-from dflash_supervise.store import NoSuchRun, Store
+from dflash_supervise.store import NoSuchRun, Store, StoreError
 
 Doc = dict[str, Any]
 
@@ -182,7 +180,7 @@ class Ingest:
         while True:
             try:
                 return act()
-            except (SQLAlchemyError, OSError):
+            except (StoreError, OSError):
                 wait_s = RETRY_S[min(tries, len(RETRY_S) - 1)]
                 log.exception("the store does not take what came; trying again in_s=%s", wait_s)
                 tries += 1

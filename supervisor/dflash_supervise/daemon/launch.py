@@ -186,7 +186,7 @@ def _tmux(link: HostLink, wanted: request.StartRequest, spec: Doc, operation: Op
         return
     hello = link.state.hello or {}
     run_dir = f"{spec['workspace']}/.dflash/runs/{spec['run_id']}"
-    argv = [hello["boot"]["executable"], "-IS", agent_dir(hello, spec["workspace"]), "show", run_dir]
+    argv = [hello["boot"]["executable"], "-IS", agent_dir(hello, link.target.workspace), "show", run_dir]
     began = start_session(link.tmux(), spec["run_id"], argv, cwd=spec["workspace"])
     if began.status in ("started", "already_there"):
         operation.say(f"tmux session {began.name}")
@@ -196,7 +196,7 @@ def _tmux(link: HostLink, wanted: request.StartRequest, spec: Doc, operation: Op
 
 
 def agent_dir(hello: Mapping[str, Any], workspace: str) -> str:
-    """Where the agent was unpacked: in the workspace, or in the runtime folder when that takes no files."""
+    """Where the agent was unpacked: in the link's workspace, or in the runtime folder when that takes no files."""
     told = hello.get("agent_dir")
     if isinstance(told, str):
         return told

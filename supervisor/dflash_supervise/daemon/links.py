@@ -13,6 +13,7 @@ from dflash_supervise.link.target import HostTarget, parse_target
 from dflash_supervise.store import Store
 
 IDLE_CLOSE_S = 120.0
+LATE_LOG_S = 600.0  # a run that is over is followed on for the rest of its log
 
 
 class Links:
@@ -38,7 +39,7 @@ class Links:
     def open_all(self) -> None:
         """Links for every run that is not over; each follows from where the store stands."""
         self._store.links_unknown()
-        for run in self._store.live_runs():
+        for run in self._store.live_runs(ended_within_s=LATE_LOG_S):
             self.to(parse_target(run["target"]))
 
     def to(self, target: HostTarget) -> HostLink:
@@ -61,7 +62,7 @@ class Links:
 
     def follows(self, host: str) -> tuple[Follow, ...]:
         """What to follow on a host, from what is stored: asked by the link at every connect."""
-        runs = [run for run in self._store.live_runs() if run["host"] == host]
+        runs = [run for run in self._store.live_runs(ended_within_s=LATE_LOG_S) if run["host"] == host]
         return tuple(self.follow_of(run["id"], run["workspace"]) for run in runs)
 
     def follow_of(self, run_id: str, workspace: str) -> Follow:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import logging.handlers
 import os
+import signal
 import socket
 import sys
 from dataclasses import dataclass
@@ -108,6 +109,9 @@ def _serve(
         running.start()
         identity.write_daemon_file(settings, url=url, port=shown_port, version=__version__)
         log.info("serving url=%s state=%s", url, settings.state_dir)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # The server raises what ended it once more when it is done; by default that would kill us here.
+            signal.signal(number, lambda _number, _frame: stop())
         server[0].run(sockets=[listener])
     finally:
         settings.daemon_file.unlink(missing_ok=True)

@@ -14,6 +14,8 @@ Doc = dict[str, Any]
 class HostLink(Protocol):
     """One host. ``wait_ready``, ``request`` and ``tmux`` raise ``link.LinkError``."""
 
+    target: HostTarget  # the workspace in it is where the agent was unpacked
+
     @property
     def state(self) -> LinkState: ...
 

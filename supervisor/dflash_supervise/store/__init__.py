@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dflash_supervise.store.logs import LogFiles
+from dflash_supervise.store.open import StoreError
 from dflash_supervise.store.store import NoSuchRun, Store
 
-__all__ = ["LogFiles", "NoSuchRun", "Store"]
+__all__ = ["LogFiles", "NoSuchRun", "Store", "StoreError"]

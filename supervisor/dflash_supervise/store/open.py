@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, insert, inspect, make_url, select, update
+from sqlalchemy.exc import SQLAlchemyError
 
 from dflash_supervise.store import tables
 
 BUSY_S = 20.0
+
+# What the database raises when it cannot be read or written: locked for too long, a full disk, a broken file.
+StoreError = SQLAlchemyError
 
 
 def open_engine(url: str) -> Engine:

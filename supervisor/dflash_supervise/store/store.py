@@ -126,8 +126,8 @@ class Store(Reading):
             query = select(func.max(t.attempts.c.attempt)).where(t.attempts.c.run == run_id)
             return connection.scalar(query) or 0
 
-    def live_runs(self) -> list[Doc]:
-        """Runs that are not over: {"id", "host", "target", "workspace", "delivered", "generation", …}."""
+    def live_runs(self, *, ended_within_s: float = 0.0) -> list[Doc]:
+        """Runs that are not over, or not for long: {"id", "host", "target", "workspace", "delivered", …}."""
         wanted = (
             t.runs.c.id,
             t.runs.c.host,
@@ -141,10 +141,9 @@ class Store(Reading):
             t.runs.c.silent_since_at,
             t.runs.c.silent_told,
         )
+        which = t.runs.c.final.is_(False) | (t.runs.c.news_at > self._clock() - ended_within_s)
         with self._read() as connection:
-            return [
-                dict(row) for row in connection.execute(select(*wanted).where(t.runs.c.final.is_(False))).mappings()
-            ]
+            return [dict(row) for row in connection.execute(select(*wanted).where(which)).mappings()]
 
     # ---------------------------------------------------------------- what hosts say
 

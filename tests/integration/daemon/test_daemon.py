@@ -203,9 +203,7 @@ def test_kill_9_again_and_again_loses_no_record_and_doubles_none(
         assert client.get(f"/runs/{run_id}/log", params={"attempt": 1, "offset": 0}).json()["text"] == train_log
 
 
-def test_a_stop_is_delivered_acknowledged_and_told_once(
-    settings: Settings, workspace: Path, slack: Receiver
-) -> None:
+def test_a_stop_is_delivered_acknowledged_and_told_once(settings: Settings, workspace: Path, slack: Receiver) -> None:
     spawn.ensure_running(settings)
     run_id = start(settings, workspace, "/bin/sleep", "600")["run_id"]
     with api(settings) as client:

@@ -128,9 +128,7 @@ def test_without_tmux_a_start_goes_on_where_that_was_asked_for(made: Bench) -> N
 
 
 def test_a_stale_gpu_fails_the_start_with_exit_6_and_the_run_stays_with_its_verdict(made: Bench) -> None:
-    evidence = [
-        {"rule": "stale", "status": "failing", "reason": "GPU 3", "evidence": [{"what": "util", "value": 100}]}
-    ]
+    evidence = [{"rule": "stale", "status": "failing", "reason": "GPU 3", "evidence": [{"what": "util", "value": 100}]}]
 
     def refuses(host: FakeHost, run_id: str) -> None:
         write = Writer(run=run_id)

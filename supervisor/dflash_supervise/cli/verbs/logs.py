@@ -33,15 +33,15 @@ def command(run: str, follow: bool, tail: int | None, attempt: int | None, raw: 
     lines = tail if tail is not None else (20 if follow else 200)
     with session.connect() as api:
         found = runs.find(api, run)
-        printer = _Printer(raw=raw, as_json=as_json, run_id=str(found["id"]))
-        shown = api.get(f"/runs/{found['id']}/log", attempt=attempt, tail=lines)
-        printer.take(shown, skip_gap=True)
-        if not follow:
+        back = f"the run goes on; come back with: {words.command('logs', '-f', str(found['name']))}"
+        with session.detaching(back):
+            printer = _Printer(raw=raw, as_json=as_json, run_id=str(found["id"]))
+            shown = api.get(f"/runs/{found['id']}/log", attempt=attempt, tail=lines)
+            printer.take(shown, skip_gap=True)
+            if follow:
+                return _follow(api, found, shown, printer, only=attempt)
             printer.end()
             return exits.DONE
-        name = str(found["name"])
-        with session.detaching(f"the run goes on; come back with: {words.command('logs', '-f', name)}"):
-            return _follow(api, found, shown, printer, only=attempt)
 
 
 def _follow(api: Api, run: dict[str, Any], shown: dict[str, Any], printer: _Printer, *, only: int | None) -> int:

@@ -65,14 +65,13 @@ def command(
     with session.connect_or_start(settings) as api:
         run = _launch(api, target, request, yes=yes)
         name = str(run["name"])
-        say.talk(f"run {name} ({run['id']}) is launched; look in with: {words.command('attach', name)}")
-        if not as_json:
-            say.data(str(run["id"]))
-        if not detach:
-            back = f"the run goes on; come back with: {words.command('logs', '-f', name)}"
-            with session.detaching(back):
+        with session.detaching(f"the run goes on; come back with: {words.command('logs', '-f', name)}"):
+            say.talk(f"run {name} ({run['id']}) is launched; look in with: {words.command('attach', name)}")
+            if not as_json:
+                say.data(str(run["id"]))
+            if not detach:
                 run = _follow(api, str(run["id"]), wait_for_end)
-        code = exits.DONE if detach else _tell(run, wait_for_end)
+        code = exits.DONE if detach else _tell(run)
     if as_json:
         say.document({"schema": 1, "run": run})
     return code
@@ -104,7 +103,7 @@ def _follow(api: Api, run_id: str, wait_for_end: bool) -> dict[str, Any]:
     return watch.until(api, run_id, enough, say.StatusLine())
 
 
-def _tell(run: dict[str, Any], wait_for_end: bool) -> int:
+def _tell(run: dict[str, Any]) -> int:
     """The last words, and the exit status."""
     from dflash_supervise.cli import runs, watch
 

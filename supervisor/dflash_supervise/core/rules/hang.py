@@ -105,8 +105,6 @@ def _process(view: View, limit: Limit, policy: Policy) -> Tuple[str, Evidence]:
     reading = view.seen.processes
     if isinstance(reading, Missing):
         return SAYS_NOTHING, Evidence("processes", f"cannot be read: {reading.reason}")
-    if view.traced:
-        return EXPLAINS, Evidence("processes", "a debugger is attached")
     if reading.compilers:
         return EXPLAINS, Evidence("processes", f"{reading.compilers} compiler processes are at work")
     waited = _io_wait(view, policy)
