@@ -21,7 +21,9 @@ from dflash_supervise.core.facts import GpusReading, Missing, ProcessesReading
 TAIL_BYTES = 64 << 10
 LIMIT_S = 5.0
 SECRETS = (
-    re.compile(r"(?i)((?:token|secret|passw\w*|api[-_]?key|access[-_]?key|credentials?)[\"']?\s*[=:]\s*)[\"']?[^\s\"',;]+"),
+    re.compile(
+        r"(?i)((?:token|secret|passw\w*|api[-_]?key|access[-_]?key|credentials?)[\"']?\s*[=:]\s*)[\"']?[^\s\"',;]+"
+    ),
     re.compile(r"(?i)(bearer\s+)[\w.~+/=-]{8,}"),
     re.compile(r"(://[^\s/:@]+:)[^\s/@]+(?=@)"),
     re.compile(r"()\b(?:hf_|sk-|ghp_|github_pat_|glpat-|xox[abps]-|AKIA)[\w-]{10,}"),

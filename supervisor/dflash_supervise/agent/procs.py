@@ -58,9 +58,7 @@ class ProcessSet:
         self._roots: Tuple[Optional[Key], Optional[Key]] = (None, None)
         self._on_gpu: Set[Key] = set()
 
-    def scan(
-        self, main: Optional[Key], keeper: Optional[Key], *, now_s: float, full: bool = False
-    ) -> ProcessesReading:
+    def scan(self, main: Optional[Key], keeper: Optional[Key], *, now_s: float, full: bool = False) -> ProcessesReading:
         """Look at /proc. main, keeper: (pid, start_ticks) or None; now_s: CLOCK_BOOTTIME; full: trust no earlier no."""
         if full or now_s >= self._next_full_s or self._roots != (main, keeper):
             self._foreign.clear()

@@ -47,9 +47,7 @@ def living(view: View, goal: Goal, policy: Policy, kind: str) -> Tuple[Memory, A
     return memory, _assess(view, worst, findings, upcoming), actions
 
 
-def _assess_stopping(
-    view: View, stop: StopDecision, findings: Tuple[Finding, ...], upcoming: Next
-) -> Assessment:
+def _assess_stopping(view: View, stop: StopDecision, findings: Tuple[Finding, ...], upcoming: Next) -> Assessment:
     """What it is ended for stays its verdict: SIGTERM alone makes a hung process move."""
     number, phase = view.attempt.number, view.phase
     return Assessment(number, stop.verdict, stop.cause, stop.because, False, phase, (), findings, upcoming)

@@ -32,7 +32,7 @@ def run_id(name: str, now: float, suffix: str) -> str:
 
 
 def free_name(name: str, taken: frozenset[str]) -> str:
-    """The name, or the first of name-2, name-3… that no run which is not over has."""
+    """The name, or the first of name-2, name-3, ... that no run which is not over has."""
     if name not in taken:
         return name
     number = 2

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import delete, func, insert, make_url, select, update
+from sqlalchemy import delete, func, insert, make_url, or_, select, update
 
 from dflash_supervise.store import apply, fleet, queue
 from dflash_supervise.store import tables as t
@@ -127,7 +127,7 @@ class Store(Reading):
             return connection.scalar(query) or 0
 
     def live_runs(self, *, ended_within_s: float = 0.0) -> list[Doc]:
-        """Runs that are not over, or not for long: {"id", "host", "target", "workspace", "delivered", …}."""
+        """Runs that are not over, or not for long: {"id", "host", "target", "workspace", "delivered", ...}."""
         wanted = (
             t.runs.c.id,
             t.runs.c.host,
@@ -141,7 +141,9 @@ class Store(Reading):
             t.runs.c.silent_since_at,
             t.runs.c.silent_told,
         )
-        which = t.runs.c.final.is_(False) | (t.runs.c.news_at > self._clock() - ended_within_s)
+        live = t.runs.c.final.is_(False)
+        lately = t.runs.c.news_at > self._clock() - ended_within_s
+        which = or_(live, lately) if ended_within_s > 0 else live
         with self._read() as connection:
             return [dict(row) for row in connection.execute(select(*wanted).where(which)).mappings()]
 

@@ -66,9 +66,7 @@ def test_a_process_without_a_handler_is_never_signalled(tmp_path: Path) -> None:
 def test_bytes_on_the_sets_sockets_are_seen_to_move_and_to_stand(tmp_path: Path) -> None:
     server = socket.create_server(("127.0.0.1", 0))
     source = (
-        "import socket, sys\n"
-        "s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
-        "while s.recv(65536): pass\n"
+        "import socket, sys\ns = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\nwhile s.recv(65536): pass\n"
     )
     process = subprocess.Popen([sys.executable, "-c", source, str(server.getsockname()[1])])
     connection, _ = server.accept()

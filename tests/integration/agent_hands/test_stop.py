@@ -53,9 +53,7 @@ def scan(bench: Bench, processes: ProcessSet, number: int = 1, *, full: bool = F
 
 def drive(bench: Bench, processes: ProcessSet, grace_s: float = 1.0, number: int = 1) -> Stopper:
     """A stop driven as the agent drives it, until it is finished."""
-    stopper = Stopper(
-        number, boottime_s(), grace_s, 10.0, rescan=lambda: scan(bench, processes, number, full=True)
-    )
+    stopper = Stopper(number, boottime_s(), grace_s, 10.0, rescan=lambda: scan(bench, processes, number, full=True))
 
     def tick() -> bool:
         stopper.tick(boottime_s(), scan(bench, processes, number))

@@ -34,17 +34,26 @@ def read(data: bytes, *cuts: int) -> LogReading:
     return scanner.reading(exists=True, size_bytes=len(data))
 
 
-PIECES = st.lists(
-    st.sampled_from(
-        [
-            b"step=12 loss=0.5 tok/s=900\n", b"\r", b"\n", b"\r\n", b"\x00", b"\xff\xfe", b"\x1b[31mred\x1b[0m\n", b"x" * 5000,
-            b"  5%|\r 10%|\r", b"Traceback (most recent call last):\n", b'  File "a.py", line 3, in f\n', b"KeyError: 'a'\n",
-            b"Exception in thread drafter-1:\n", b"[rank3]: RuntimeError: CUDA out of memory\n", b"[rank3]: Traceback (most",
-            b"[dflash] ended code=1\n", b" recent call last):\n",
-        ]
-    ),
-    max_size=30,
-)  # fmt: skip
+PIECE = [
+    b"step=12 loss=0.5 tok/s=900\n",
+    b"\r",
+    b"\n",
+    b"\r\n",
+    b"\x00",
+    b"\xff\xfe",
+    b"\x1b[31mred\x1b[0m\n",
+    b"x" * 5000,
+    b"  5%|\r 10%|\r",
+    b"Traceback (most recent call last):\n",
+    b'  File "a.py", line 3, in f\n',
+    b"KeyError: 'a'\n",
+    b"Exception in thread drafter-1:\n",
+    b"[rank3]: RuntimeError: CUDA out of memory\n",
+    b"[rank3]: Traceback (most",
+    b"[dflash] ended code=1\n",
+    b" recent call last):\n",
+]
+PIECES = st.lists(st.sampled_from(PIECE), max_size=30)
 
 
 @settings(max_examples=200, deadline=None)

@@ -21,8 +21,8 @@ from dflash_supervise.core.verdicts import Evidence, Finding, Status, Verdict
 
 def observation() -> Observation:
     gpus = GpusReading((GpuReading("GPU-1", 0, util_pct=100.0, mem_used_bytes=0, xids=(79,)),))
-    return Observation(1.5, AttemptFact(2, 1.0), Missing("denied"), ProgressReading("training", 7), LogReading(True, 10), gpus,
-                       HostReading("b"))  # fmt: skip
+    progress, log = ProgressReading("training", 7), LogReading(True, 10)
+    return Observation(1.5, AttemptFact(2, 1.0), Missing("denied"), progress, log, gpus, HostReading("b"))
 
 
 def test_an_observation_comes_back_equal() -> None:

@@ -231,3 +231,33 @@ def test_a_link_that_nobody_needs_is_closed(made: Bench) -> None:
     made.parts.links.close_idle()
     assert made.parts.links.get("lab8") is None and made.host.links[0].closed
     assert run_of(made, run_id)["verdict"] == "completed"
+
+
+def test_a_run_that_ended_just_now_is_followed_on_for_the_rest_of_its_log(made: Bench) -> None:
+    run_id, write = started(made)
+    made.host.write(write.verdict("completed", final=True))
+    made.store.close()
+    made.host.logs[(run_id, 1)] = b"the last words\n"
+    again = made.restart()
+    again.parts.links.open_all()
+    log = again.store.log(run_id)
+    assert log is not None and log["text"] == "the last words\n"
+    again.tick(100)
+    assert again.host.ops("ensure_agent") == [], "an ended run needs no agent"
+    again.store.close()
+    again.clock.now += 1000
+    later = again.restart()
+    later.parts.links.open_all()
+    assert later.host.links == []
+    later.store.close()
+
+
+def test_the_pane_uses_the_agent_where_the_link_unpacked_it(made: Bench) -> None:
+    started(made)
+    operation = made.operation()
+    made.host.live.clear()
+    made.host.on_ensure = lambda host, run_id: host.write(Writer(run=run_id).attempt_start(1))
+    launch.start(made.parts, parse_start({"target": "lab8:/other", "command": ["x", "y"]}, {}), operation)
+    pane = made.host.ops("tmux")[-1]["argv"]
+    assert pane[-3] == f"/w/.dflash/agent/{'f' * 64}"
+    assert pane[-1] == f"/other/.dflash/runs/{operation.run_id}"
