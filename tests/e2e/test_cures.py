@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from tests.e2e.product import Product
 from tests.e2e.slack import SlackReceiver
 from tests.fakes.gpus import FakeGpus
 from tests.lab import processes
 
 
+@pytest.mark.timeout(300)
 def test_one_run_lives_through_an_error_a_segfault_and_a_hang_and_completes(
     product: Product, slack: SlackReceiver
 ) -> None:

@@ -168,6 +168,8 @@ def test_a_busy_gpu_without_a_holder_refuses_the_first_start_with_evidence() -> 
     world.run(10)
     assert (world.verdict, world.decision.assessment.attempt) == (Verdict.STALE_PROCESS, 0)
     assert world.decision.assessment.final and not world.trainers
+    world.run(5)
+    assert world.decision.assessment.cause == "zombie_gpu_memory", "the refusal keeps its cause"
     texts = [f"{item.what} {item.value}" for one in world.memory.incidents for item in one.evidence]
     assert "GPU 3 utilisation 100.0" in texts and "GPU 3 memory 0" in texts
     world.proof_free = True

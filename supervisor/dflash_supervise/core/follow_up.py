@@ -151,7 +151,8 @@ def assess_end(view: View, findings: Tuple[Finding, ...], upcoming: Next, final:
         stuck = view.memory.final is Verdict.STALE_PROCESS
         verdict = Verdict.STALE_PROCESS if stuck else Verdict.STARTING
         sentence = view.memory.given_up if stuck else "about to start"
-        return Assessment(number, verdict, "none", sentence, False, "", (), findings, upcoming, final)
+        cause = _refused_for(view.memory) if stuck else "none"
+        return Assessment(number, verdict, cause, sentence, False, "", (), findings, upcoming, final)
     return Assessment(
         number,
         last.verdict,
@@ -164,6 +165,12 @@ def assess_end(view: View, findings: Tuple[Finding, ...], upcoming: Next, final:
         upcoming,
         final,
     )
+
+
+def _refused_for(memory: Memory) -> str:
+    """The cause that refused the first start; the GPUs may be free by now, the refusal stays what it was."""
+    held = [one for one in memory.incidents if one.attempt == 0 and one.verdict is Verdict.STALE_PROCESS]
+    return held[-1].cause if held else "none"
 
 
 def assess_stale(
