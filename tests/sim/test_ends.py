@@ -132,38 +132,6 @@ def test_a_confirmed_hang_is_told_with_the_cause_that_it_was_ended_for() -> None
     assert any(item.what == "stack" for item in incident.evidence)
 
 
-# ---- budget
-
-
-def test_what_was_given_up_stays_given_up_when_the_window_has_moved_on() -> None:
-    world = World(policy=replace(Policy(), backoff_s=1.0))
-    for message in "abcd":
-        world.run(60)
-        world.die(78, exc="RuntimeError", message=message)
-        world.trainer.log = replace(world.trainer.log, causes=())
-    world.run(20)
-    count = len(world.trainers)
-    assert world.last.assessment.final and world.last.assessment.verdict is Verdict.CRASH
-    world.run(5000, every_s=4)
-    assert len(world.trainers) == count
-    world.goal = Goal("run", 2)
-    world.run(60)
-    assert len(world.trainers) == count + 1
-
-
-def test_a_checkpoint_that_our_own_stop_caused_earns_nothing_and_an_earlier_one_keeps_its_worth() -> None:
-    for steps_before, credited in ((0, False), (700, True)):
-        world = World(checkpoint_every=10**9).run(10)
-        world.trainer.checkpoint = steps_before
-        world.run(700)
-        world.trainer.mode, world.trainer.dies_on_term_s = "blocked", 10
-        while not world.signals():
-            world.tick()
-        world.trainer.checkpoint = world.trainer.step
-        world.run(15)
-        assert [one.credited for one in world.memory.ended] == [credited]
-
-
 # ---- launches
 
 

@@ -110,6 +110,17 @@ def test_the_death_of_a_helper_thread_makes_no_worker_a_culprit() -> None:
     assert not world.signals()
 
 
+def test_a_worker_that_lives_again_after_its_traceback_is_judged_like_any_other() -> None:
+    world = two_workers()
+    found = Traceback("OSError", "x", "OSError: x", 40, "w.py:1", thread="drafter-1")
+    world.trainer.log = replace(world.trainer.log, tracebacks=(found,), traceback_is_last=False)
+    world.trainer.slow = {"drafter-1"}
+    world.run(25)
+    assert not world.said(Verdict.PARTIAL_STALL)
+    world.run(300)
+    assert not world.signals()
+
+
 def test_a_worker_that_has_done_its_share_may_be_gone() -> None:
     world = two_workers()
     world.trainer.slow = {"drafter-1"}
