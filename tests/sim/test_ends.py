@@ -227,7 +227,7 @@ def test_restarts_of_another_boot_still_count() -> None:
     world = World(now_s=1_000_000.0, policy=replace(Policy(), backoff_s=1.0))
     for _ in range(3):
         world.run(60)
-        world.die(signal=9, oom_kills=1)
+        world.die(signal=11)
         world.run(2)
         world.restart_agent()
         world.boot_id, world.now_s = world.boot_id + "x", 40.0

@@ -77,6 +77,7 @@ def test_a_gpu_whose_holders_are_not_told_may_be_ours(holders: tuple[GpuHolder, 
 )
 def test_stacks_name_the_deadlock(stack: str, cause: str) -> None:
     world = trained()
+    world.policy = replace(world.policy, remedies=("process_workers",))
     world.trainer.mode, world.trainer.stack = "blocked", stack
     world.run(95)
     assert world.memory.incidents[0].cause == cause and stack in str(world.memory.incidents[0].evidence)

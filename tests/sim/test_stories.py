@@ -146,7 +146,7 @@ def test_a_stopped_process_gets_one_sigcont_and_then_a_page() -> None:
 
 
 def test_a_dead_worker_in_a_living_process_is_restarted_with_process_workers_when_it_was_the_race() -> None:
-    world = World().run(3)
+    world = World(policy=replace(Policy(), remedies=("process_workers",))).run(3)
     world.now_attempt.worker_steps = {"drafter-0": 0, "drafter-1": 0}
     world.run(60)
     world.now_attempt.dead = {"drafter-1"}

@@ -209,7 +209,9 @@ class Keeper:
         return False
 
     def _keep_agent(self) -> None:
-        """Start the run's agent when nobody holds its lock."""
+        """Start the run's agent when nobody holds its lock, and there is still something for it to do."""
+        if self._needless():
+            return
         self.agents = [at for at in self.agents if time.monotonic() - at < 3600]
         if not self.intent.get("agent") or len(self.agents) >= AGENTS_AN_HOUR:
             return

@@ -158,7 +158,7 @@ CATALOGUE: Tuple[Cause, ...] = (
     Cause("illegal_instruction", "illegal instruction", "host", PAGE, 0, None, 41, False),
     Cause("bus_error", "bus error", "program", RESTART, 1, None, 42, True),
     Cause("abort", "aborted", "program", RESTART, 1, None, 43, True, (r"Fatal Python error: Aborted",)),
-    Cause("host_oom_kill", "killed by the kernel for lack of memory", "host", RESTART, 1, None, 12, True),
+    Cause("host_oom_kill", "killed by the kernel for lack of memory", "host", FIX_CONFIG, 0, None, 12),
     Cause("killed_externally", "killed by somebody", "outside", RESTART, 1, None, 14, True),
     Cause("tmux_killed_on_logout", "hung up at logout", "outside", RESTART, 1, None, 15, True),
     Cause("config_error", "configuration refused", "user", FIX_CONFIG, 0, None, 45),

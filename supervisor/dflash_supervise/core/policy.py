@@ -37,7 +37,7 @@ class Policy:
     credit_steps: int = 50  # a checkpoint this far beyond the best makes restarts free again ...
     credit_s: float = 600.0  # ... if also this long after the launch
     disk_low_bytes: int = 2 * 1024**3
-    remedies: Tuple[str, ...] = ("process_workers", "another_port")
+    remedies: Tuple[str, ...] = ("another_port",)  # process_workers joins when the bundled trainer has them
 
     def __post_init__(self) -> None:
         if self.preset not in PRESETS:

@@ -98,6 +98,7 @@ def test_restarts_older_than_a_day_are_forgotten() -> None:
         (ended(verdict=Verdict.NO_LOG, cause="none"), "auto", "foreign", "no_restart_fix_config"),
         (ended(verdict=Verdict.EARLY_CRASH, cause="none"), "auto", "foreign", "no_restart_fix_config"),
         (ended(verdict=Verdict.EARLY_CRASH, cause="rank_exception"), "auto", "bundled", "no_restart_fix_config"),
+        (ended(cause="host_oom_kill"), "auto", "bundled", "no_restart_fix_config"),
         (ended(verdict=Verdict.EARLY_CRASH, cause="port_in_use"), "auto", "bundled", "restart_after_cleanup"),
         (ended(verdict=Verdict.ENDED_UNCLEAR, cause="none"), "auto", "foreign", "alert_human"),
         (ended(verdict=Verdict.ENDED_UNCLEAR, cause="none"), "auto", "bundled", "restart"),
@@ -112,8 +113,8 @@ def test_the_table_of_responses(end: EndedAttempt, preset: str, kind: str, actio
 
 
 def test_a_remedy_is_tried_once_and_only_if_the_policy_allows_it() -> None:
-    end = ended(cause="fx_tracing_race")
-    assert respond(end, Memory(), POLICY, "bundled", 0.0).remedies == ("process_workers",)
-    assert respond(end, Memory(remedies=("process_workers",)), POLICY, "bundled", 0.0).remedies == ()
-    assert respond(end, Memory(), Policy(remedies=()), "bundled", 0.0).remedies == ()
-    assert "with process workers" in respond(end, Memory(), POLICY, "bundled", 0.0).text
+    end, allowed = ended(cause="fx_tracing_race"), Policy(remedies=("process_workers",))
+    assert respond(end, Memory(), allowed, "bundled", 0.0).remedies == ("process_workers",)
+    assert respond(end, Memory(remedies=("process_workers",)), allowed, "bundled", 0.0).remedies == ()
+    assert "with process workers" in respond(end, Memory(), allowed, "bundled", 0.0).text
+    assert respond(end, Memory(), POLICY, "bundled", 0.0).remedies == (), "the bundled trainer has none yet"
