@@ -61,7 +61,8 @@ def _assess(view: View, worst: Optional[Finding], findings: Tuple[Finding, ...],
     if not view.stepped:
         text = "attempt {} is starting{}".format(number, ": " + phase if phase else "")
         return Assessment(number, Verdict.STARTING, "none", text, False, phase, (), findings, upcoming)
-    text = "step {}, {}".format(view.attempt.step, phase or "training")
+    # Without the step: the sentence is told when it changes, and an old number beside a new one looks like a lie.
+    text = "{} goes on".format(phase or "training")
     return Assessment(number, Verdict.RUNNING, "none", text, False, phase, (), findings, upcoming)
 
 
