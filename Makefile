@@ -13,7 +13,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 CORE38 := supervisor/dflash_supervise/core supervisor/dflash_supervise/wire.py supervisor/dflash_supervise/agent \
 	supervisor/dflash_supervise/link/remote_boot.py
 PURE_TESTS := $(wildcard tests/unit tests/sim)
-ALL_TESTS := $(wildcard tests/unit tests/sim tests/meta tests/contract tests/integration tests/e2e tests/browser)
+# The longest first: what is left at the end is then short, and no worker waits for another.
+ALL_TESTS := $(wildcard tests/e2e tests/integration tests/browser tests/sim tests/unit tests/meta tests/contract)
 CORE_COVERAGE := --cov --cov-config=pyproject.toml --cov-fail-under=100
 PYTEST := $(BIN)/python -m pytest
 # Most tests wait for real processes, so a third worker keeps two cores busy.
