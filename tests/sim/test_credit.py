@@ -1,4 +1,4 @@
-"""What restarts cost, what earns them back, and what stays given up (safety rule 9)."""
+"""What restarts cost, what earns them back, and what stays given up."""
 
 from __future__ import annotations
 

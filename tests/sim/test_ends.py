@@ -1,4 +1,4 @@
-"""Ends that do not add up, leftovers, launches that come to nothing, disks, another boot (safety rules 7 to 18)."""
+"""Ends that do not add up, leftovers, launches that come to nothing, disks, another boot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which evidence explains a silence, which accuses, and how a culprit is named (verdicts.md)."""
+"""Which evidence explains a silence, which accuses, and how a culprit is named."""
 
 from __future__ import annotations
 

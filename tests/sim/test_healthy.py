@@ -1,4 +1,4 @@
-"""Healthy runs that look ill: each story is a way in which the brain could end a run that was fine (safety.md)."""
+"""Healthy runs that look ill: each story is a way in which the brain could end a run that was fine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A person at the keyboard: goals that flip, signals, holds, restored files (safety rules 3, 5 and 23)."""
+"""A person at the keyboard: goals that flip, signals, holds, restored files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Healthy runs judged by another life's limits, a debugger, a worker on its own, an inner restart loop (safety.md)."""
+"""Healthy runs judged by another life's limits, a debugger, a worker on its own, an inner restart loop."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ __all__ = [
 
 BY_SLUG: Dict[str, Cause] = {cause.slug: cause for cause in CATALOGUE}
 
-# Exceptions that a restart cannot change: the same code meets the same data (contract.md, What to do about crashes).
+# Exceptions that a restart cannot change: the same code meets the same data.
 DETERMINISTIC_EXCEPTIONS = frozenset(
     {
         "KeyError",
@@ -46,7 +46,7 @@ DETERMINISTIC_EXCEPTIONS = frozenset(
     }
 )
 
-# The bundled trainer's exit codes (contract.md). Codes whose cause the log tells better are not here.
+# The bundled trainer's exit codes. Codes whose cause the log tells better are not here.
 BUNDLED_CODES: Dict[int, str] = {
     64: "config_error",
     65: "missing_file",

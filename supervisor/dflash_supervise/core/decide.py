@@ -88,7 +88,7 @@ def _lives(memory: Memory, seen: Observation, kind: str) -> bool:
 
 
 def _detached(seen: Observation, kind: str) -> bool:
-    """A launcher that ended well and left its work running: the attempt ends when its set is empty (safety rule 10).
+    """A launcher that ended well and left its work running: the attempt ends when its set is empty.
 
     A set that cannot be read is not known to be empty.
     """
@@ -111,7 +111,7 @@ def _count_restart(memory: Memory, before: Memory) -> Memory:
 
 
 def _history_lost(memory: Memory, seen: Observation) -> Decision:
-    """Fewer attempts on disk than were seen: nothing is judged or launched on that ground (safety rule 11)."""
+    """Fewer attempts on disk than were seen: nothing is judged or launched on that ground."""
     number = memory.attempt.number
     text = f"attempt {number} was seen before, and the run directory knows of {seen.attempt.number} only"
     told = ending.call_person(

@@ -146,7 +146,7 @@ def _ended(
 
 
 def _credited(view: View, memory: Memory, begun_s: float, policy: Policy) -> bool:
-    """A complete checkpoint that our own stop had no part in, well beyond all attempts so far (safety rule 9)."""
+    """A complete checkpoint that our own stop had no part in, well beyond all attempts so far."""
     saved = view.attempt.own_checkpoint_step
     if saved is None or saved < memory.best_step + policy.credit_steps:
         return False

@@ -32,7 +32,7 @@ class RunView:
 
 @dataclass(frozen=True)
 class HostView:
-    """One host with its link. ``ready_s`` is how long the link has been ready without a break."""
+    """One host with its link, and for how long the link has been in its present state."""
 
     key: str
     status: str  # connecting, ready, unreachable

@@ -219,7 +219,7 @@ def _stale_incident(memory: Memory, number: int, finding: Finding) -> Optional[I
 
 
 def _room(view: View, policy: Policy) -> bool:
-    """Is there known free space for two checkpoints? Unknown is not room."""
+    """Is more free than ``policy.disk_low_bytes``? Unknown is not room."""
     host = view.seen.host
     return (
         isinstance(host, HostReading)

@@ -6,7 +6,6 @@ waits in a collective for a missing peer, reads 100 % at idle power (124 to 126 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Optional
 
 from .facts import GpuReading
@@ -25,21 +24,13 @@ AT_WORK = (WORKING, STARVED)
 IDLE_FRAC = 0.22
 STARVED_FRAC = 0.40
 BUSY_UTIL_PCT = 50.0
-BASELINE_MARGIN = 1.12  # above this multiple of the idle baseline a card does more than idle
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """This very GPU at rest with a context, in watts; taken at the start of a run."""
-
-    idle_w: Optional[float] = None
-
-
-def classify(gpu: GpuReading, baseline: Optional[Baseline] = None) -> str:
+def classify(gpu: GpuReading) -> str:
     """The work class of one GPU: off, idle, spinning, starved, working or unknown."""
     if gpu.error is not None or gpu.power_w is None:
         return UNKNOWN
-    idle_w = _idle_w(gpu, baseline)
+    idle_w = _idle_w(gpu)
     if idle_w is None:
         return UNKNOWN
     if gpu.power_w > idle_w:
@@ -54,9 +45,8 @@ def classify(gpu: GpuReading, baseline: Optional[Baseline] = None) -> str:
     return OFF if not gpu.mem_used_bytes and not gpu.holders else IDLE
 
 
-def _idle_w(gpu: GpuReading, baseline: Optional[Baseline]) -> Optional[float]:
-    if baseline is not None and baseline.idle_w is not None:
-        return baseline.idle_w * BASELINE_MARGIN
+def _idle_w(gpu: GpuReading) -> Optional[float]:
+    """What a card at rest with a context stays below, in watts."""
     return IDLE_FRAC * gpu.power_limit_w if gpu.power_limit_w else None
 
 

@@ -1,4 +1,4 @@
-"""Waiting for a disk or a file system: an fsync moves no counter and looks like a dead process (safety rule 2)."""
+"""Waiting for a disk or a file system: an fsync moves no counter and looks like a dead process."""
 
 from __future__ import annotations
 

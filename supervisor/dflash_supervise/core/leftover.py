@@ -46,7 +46,7 @@ def unkillable(view: View, memory: Memory) -> Tuple[Memory, str]:
 
 
 def spared(view: View, goal: Goal, policy: Policy, kind: str) -> str:
-    """Why what is left may live on: somebody ended a launcher, and its work may be healthy (safety rules 3 and 10)."""
+    """Why what is left may live on: somebody ended a launcher, and its work may be healthy."""
     last = newest_end(view.memory)
     if kind != "foreign" or last is None or last.cause not in KILLED or goal.want == "stop":
         return ""

@@ -110,7 +110,7 @@ def _forbidden(view: View, policy: Policy, kind: str) -> str:
 
 
 def _continue_or_page(worst: Finding, view: View, memory: Memory, policy: Policy, forbidden: str) -> Result:
-    """One SIGCONT an attempt: somebody who stops it again means it (safety rule 3)."""
+    """One SIGCONT an attempt: somebody who stops it again means it."""
     number, sent = view.attempt.number, view.attempt.continued_at_s
     incident = incidents.incident_id(number, Verdict.HANG, worst.cause)
     if worst.status is Status.PENDING:

@@ -7,8 +7,6 @@ from typing import Any, Optional, Tuple
 
 from .verdicts import Evidence, Verdict
 
-INCIDENT_STATES: Tuple[str, ...] = ("pending", "open", "resolved")
-
 
 @dataclass(frozen=True)
 class WorkerMemory:

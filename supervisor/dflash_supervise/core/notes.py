@@ -19,6 +19,8 @@ def notes(view: View, policy: Policy) -> Tuple[Note, ...]:
         out.append(Note("blind: gpus", seen.gpus.reason))
     if isinstance(seen.gpus, GpusReading) and seen.gpus.stuck_s:
         out.append(Note("blind: gpus", f"a driver call has not returned for {seen.gpus.stuck_s:.0f} s"))
+    if isinstance(seen.gpus, GpusReading):
+        out.extend(Note("blind: gpus", f"GPU {gpu.index}: {gpu.error}") for gpu in seen.gpus.gpus if gpu.error)
     if isinstance(seen.processes, Missing):
         out.append(Note("blind: processes", seen.processes.reason))
     if seen.workspace_blind_s > 0:

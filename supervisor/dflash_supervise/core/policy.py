@@ -10,7 +10,7 @@ PRESETS: Tuple[str, ...] = ("auto", "careful", "observe")
 
 @dataclass(frozen=True)
 class Policy:
-    """The limits of ``verdicts.md``, Timing and Restart budget; the default is what the product promises."""
+    """Every limit and response; the default is what the product promises."""
 
     preset: str = "auto"
     suspect_floor_s: float = 30.0  # suspect = max(floor, steps x largest recent step time)

@@ -18,7 +18,7 @@ KILLED = frozenset({"killed_externally", "tmux_killed_on_logout"})
 
 @dataclass(frozen=True)
 class Response:
-    """The answer of the table. ``action`` is one of the words of ``verdicts.md``."""
+    """The answer of the table. ``action`` is one of the words of ``catalogue``."""
 
     action: str
     text: str  # for a person: "restarting (1 of 3)"

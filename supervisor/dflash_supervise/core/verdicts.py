@@ -25,35 +25,6 @@ class Verdict(str, Enum):
     STOPPED = "stopped"
 
 
-# When several hold, the earlier one is the verdict and the others stay open as incidents beside it.
-PRECEDENCE: Tuple[Verdict, ...] = (
-    Verdict.STOPPED,
-    Verdict.COMPLETED,
-    Verdict.HOST_UNREACHABLE,
-    Verdict.GPU_FAULT,
-    Verdict.STALE_PROCESS,
-    Verdict.NO_LOG,
-    Verdict.EARLY_CRASH,
-    Verdict.CRASH,
-    Verdict.ENDED_UNCLEAR,
-    Verdict.PARTIAL_STALL,
-    Verdict.HANG,
-    Verdict.STARTING,
-    Verdict.RUNNING,
-)
-
-ENDED = frozenset(
-    {
-        Verdict.COMPLETED,
-        Verdict.STOPPED,
-        Verdict.NO_LOG,
-        Verdict.EARLY_CRASH,
-        Verdict.CRASH,
-        Verdict.ENDED_UNCLEAR,
-    }
-)
-
-
 class Status(str, Enum):
     """A rule's answer."""
 

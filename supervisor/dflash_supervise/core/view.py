@@ -36,7 +36,7 @@ class View:
 
     @property
     def finishing(self) -> bool:
-        """At its last step or after it: nothing heuristic may end it any more (safety rule 1)."""
+        """At its last step or after it: nothing heuristic may end it any more."""
         attempt = self.attempt
         if attempt.phase in FINISHING:
             return True
@@ -44,7 +44,7 @@ class View:
 
     @property
     def traced(self) -> Optional[bool]:
-        """Is a debugger attached; None when the main process does not say (safety rule 3)."""
+        """Is a debugger attached; None when the main process does not say."""
         return traced(self.seen)
 
     def watched_s(self, since_s: float) -> float:
@@ -59,7 +59,7 @@ class View:
 
 
 def limits(attempt: AttemptMemory, policy: Policy) -> Tuple[float, float]:
-    """Suspect and confirm limits in seconds for a flat step (``verdicts.md``, Timing).
+    """Suspect and confirm limits in seconds for a flat step.
 
     Before a step time has been learned in this attempt, the limit of the start holds: a batch size may be new.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dflash_supervise.core.facts import GpuHolder, GpuReading
-from dflash_supervise.core.gpuwork import Baseline, classify
+from dflash_supervise.core.gpuwork import classify
 
 # util %, memory util %, W, MiB: the H200 readings of the project (700 W limit)
 MEASURED = [
@@ -53,11 +53,7 @@ def test_an_error_or_a_card_without_limit_and_baseline_is_unknown() -> None:
     assert classify(GpuReading("u", 0, power_w=100.0, util_pct=0.0)) == "unknown"
 
 
-def test_the_cards_own_baseline_wins_over_a_fraction_of_its_limit() -> None:
-    warm = GpuReading("u", 0, util_pct=100.0, mem_util_pct=0.0, power_w=160.0, power_limit_w=700.0)
-    assert classify(warm, Baseline(idle_w=150.0)) == "spinning"
-    assert classify(warm, Baseline(idle_w=100.0)) == "starved"
-    assert classify(GpuReading("u", 0, util_pct=0.0, power_w=160.0), Baseline(100.0)) == "working"
+def test_a_card_that_somebody_holds_is_idle_and_not_off() -> None:
     held = GpuReading(
         "u", 0, util_pct=0.0, power_w=80.0, power_limit_w=700.0, mem_used_bytes=0, holders=(GpuHolder(1, None, None),)
     )

@@ -108,7 +108,7 @@ def _cause(ended: ExitReading, log: Optional[LogReading], kind: str) -> Tuple[st
 def _from_log(log: Optional[LogReading]) -> Optional[Tuple[str, str, str]]:
     if log is None:
         return None
-    last = _root_traceback(log)
+    last = _last_traceback(log)
     if log.causes:
         best = min(log.causes, key=lambda match: (causes.get(match.slug).precedence, match.line_number))
         # A named cause counts when it is the exception itself, or stands after it.
@@ -121,8 +121,8 @@ def _from_log(log: Optional[LogReading]) -> Optional[Tuple[str, str, str]]:
     return causes.of_exception(last.exc_type), last.key_line, last.where
 
 
-def _root_traceback(log: LogReading) -> Optional[Traceback]:
-    """The first traceback after which nothing trained on: what follows it is its wake."""
+def _last_traceback(log: LogReading) -> Optional[Traceback]:
+    """The last traceback of the main thread, or of any thread when the main one left none."""
     if not log.tracebacks:
         return None
     fatal = [found for found in log.tracebacks if found.thread is None]

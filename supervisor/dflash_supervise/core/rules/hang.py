@@ -1,6 +1,6 @@
 """Progress is flat and two more families agree: the run hangs, or it waits for something we can name.
 
-Idle GPU, flat CPU and a silent log are one observation, "blocked" (safety rule 1). A hang that may be ended needs a
+Idle GPU, flat CPU and a silent log are one observation, "blocked". A hang that may be ended needs a
 named culprit beside it (``culprit``): GPUs that spin, or two equal stack samples apart in time.
 """
 

@@ -16,7 +16,7 @@ RULE = "worker_lost"
 def worker_lost(view: View, policy: Policy) -> Finding:
     """Judge a living attempt by the step of each worker.
 
-    A worker that only stands still may be evaluating or saving alone: it is no culprit (safety rule 1). One that is
+    A worker that only stands still may be evaluating or saving alone: it is no culprit. One that is
     dead, or whose thread left its traceback in the log, is.
     """
     progress = view.seen.progress
@@ -48,7 +48,7 @@ def _lost(view: View, lost: WorkerFact, progress: ProgressReading, policy: Polic
         evidence.append(Evidence("inner restarts", view.attempt.inner))
     cause = causes.match(found.key_line) if found is not None else None
     what = f"worker {lost.id} is dead" if dead else f"worker {lost.id} stands still while others move"
-    # A launcher that restarts its workers itself is left to do so (safety rule 16).
+    # A launcher that restarts its workers itself is left to do so.
     named = (dead or found is not None) and not view.attempt.inner
     return Finding(
         RULE,
