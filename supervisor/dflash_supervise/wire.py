@@ -14,6 +14,18 @@ from typing import Any, Dict, Type, TypeVar, Union
 
 SCHEMA = 1
 MAX_LINE_BYTES = 256 * 1024
+# The kinds of record that tell what was decided and done; observations and heartbeats are readings.
+STORY_KINDS = (
+    "agent_start",
+    "spec",
+    "attempt_start",
+    "verdict",
+    "incident",
+    "action",
+    "outcome",
+    "attempt_end",
+    "note",
+)
 
 T = TypeVar("T")
 

@@ -3,9 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 
 from dflash_trainer.config import MITIGATIONS, Config
 from dflash_trainer.exits import ConfigError
+
+# Dotted keys of a Config whose values must be more than 0.
+_ABOVE_ZERO = (
+    "steps",
+    "log_every_steps",
+    "target.layers",
+    "target.hidden",
+    "target.heads",
+    "target.mlp",
+    "target.steps",
+    "target.batch",
+    "target.window",
+    "data.rows",
+    "data.prompt_tokens",
+    "data.docs_per_row",
+    "draft.layers",
+    "draft.heads",
+    "draft.kv_heads",
+    "draft.head_dim",
+    "draft.mlp",
+    "draft.anchors",
+    "loss.chunk_rows",
+    "loss.gamma",
+    "optim.lr",
+    "optim.clip",
+    "optim.batch_rows",
+    "optim.micro_rows",
+    "layout.target_workers",
+    "layout.queue_depth",
+    "layout.torch_threads",
+    "checkpoint.every_steps",
+    "eval.prompts",
+    "eval.tokens",
+    "limits.nonfinite_steps",
+)
+# Those for which 0 means off, or that we choose.
+_NOT_NEGATIVE = (
+    "layout.drafter_workers",
+    "layout.prefetch_steps",
+    "optim.warmup_steps",
+    "eval.every_steps",
+    "draft.window",
+    "limits.stall_s",
+    "limits.barrier_s",
+)
 
 
 def check(config: Config, sources: Mapping[str, str]) -> None:
@@ -40,52 +86,12 @@ def _problems(c: Config) -> Iterator[tuple[str, str]]:
 
 
 def _positive(c: Config) -> Iterator[tuple[str, str]]:
-    counts = {
-        "steps": c.steps,
-        "log_every_steps": c.log_every_steps,
-        "target.layers": c.target.layers,
-        "target.hidden": c.target.hidden,
-        "target.heads": c.target.heads,
-        "target.mlp": c.target.mlp,
-        "target.steps": c.target.steps,
-        "target.batch": c.target.batch,
-        "target.window": c.target.window,
-        "data.rows": c.data.rows,
-        "data.prompt_tokens": c.data.prompt_tokens,
-        "data.docs_per_row": c.data.docs_per_row,
-        "draft.layers": c.draft.layers,
-        "draft.heads": c.draft.heads,
-        "draft.kv_heads": c.draft.kv_heads,
-        "draft.head_dim": c.draft.head_dim,
-        "draft.mlp": c.draft.mlp,
-        "draft.anchors": c.draft.anchors,
-        "loss.chunk_rows": c.loss.chunk_rows,
-        "loss.gamma": c.loss.gamma,
-        "optim.lr": c.optim.lr,
-        "optim.clip": c.optim.clip,
-        "optim.batch_rows": c.optim.batch_rows,
-        "optim.micro_rows": c.optim.micro_rows,
-        "layout.target_workers": c.layout.target_workers,
-        "layout.queue_depth": c.layout.queue_depth,
-        "layout.torch_threads": c.layout.torch_threads,
-        "checkpoint.every_steps": c.checkpoint.every_steps,
-        "eval.prompts": c.eval.prompts,
-        "eval.tokens": c.eval.tokens,
-        "limits.nonfinite_steps": c.limits.nonfinite_steps,
-    }
-    for key, value in counts.items():
+    for key in _ABOVE_ZERO:
+        value = attrgetter(key)(c)
         if value <= 0:
             yield key, f"want more than 0, got {value}"
-    others = {
-        "layout.drafter_workers": c.layout.drafter_workers,
-        "layout.prefetch_steps": c.layout.prefetch_steps,
-        "optim.warmup_steps": c.optim.warmup_steps,
-        "eval.every_steps": c.eval.every_steps,
-        "draft.window": c.draft.window,
-        "limits.stall_s": c.limits.stall_s,
-        "limits.barrier_s": c.limits.barrier_s,
-    }
-    for key, value in others.items():
+    for key in _NOT_NEGATIVE:
+        value = attrgetter(key)(c)
         if value < 0:
             yield key, f"want 0 or more, got {value}"
 

@@ -66,10 +66,6 @@ class Board:
             self.moved_at = time.monotonic()
             self._changed.notify_all()
 
-    def beat(self) -> None:
-        """Something moved inside a step."""
-        self.moved_at = time.monotonic()
-
     def publish(self, version: int) -> None:
         with self._changed:
             self.version = version

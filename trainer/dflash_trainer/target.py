@@ -17,7 +17,6 @@ from dflash_trainer.config import TargetConfig
 from dflash_trainer.layers import GatedMLP, RMSNorm, Rotary, init_weights, rotary, rotate, split_heads
 
 VOCAB = 264  # 256 bytes, then special ids; a multiple of 8
-PAD_ID = 256
 MASK_ID = 260
 
 

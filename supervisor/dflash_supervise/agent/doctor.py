@@ -150,7 +150,10 @@ def _trainer_python(runtime: Runtime, workspace: str) -> Check:
         detail = f"{found.path} with Python {found.version}, torch {found.torch}, {cuda}"
         return _check("trainer's Python", True, detail)
     detail = "; ".join(f"{item.path} {item.why}" for item in tried) or "no Python was found"
-    fix = "only the bundled trainer needs it: name one with --python, or use --bootstrap"
+    fix = (
+        "only the bundled trainer needs it: name one with start --python, "
+        "or make <workspace>/.venv with torch 2.11 or newer"
+    )
     return _check("trainer's Python", None, detail, fix)
 
 

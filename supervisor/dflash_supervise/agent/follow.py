@@ -31,7 +31,7 @@ QUEUE_BYTES = 2 << 20
 RS = b"\x1e"
 
 
-# Our own tmux server: a log must not reach the clipboard or the terminal behind (safety rule 29). -q: older tmux.
+# Our own tmux server: a log must not reach the clipboard or the terminal behind. -q: older tmux.
 TMUX_CONF = b"""set -s exit-empty off
 set -s set-clipboard off
 set -gq allow-passthrough off

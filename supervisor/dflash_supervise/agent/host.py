@@ -47,8 +47,8 @@ def same_machine(
 ) -> Optional[str]:
     """None when a run that began as ``before`` may go on here; else why a person must decide.
 
-    A reboot keeps machine id and GPUs; another login node, a moved volume or a cloned image does not
-    (``safety.md`` 7). Unknown GPUs (an empty tuple) accuse nobody.
+    A reboot keeps machine id and GPUs; another login node, a moved volume or a cloned image does not.
+    Unknown GPUs (an empty tuple) accuse nobody.
     """
     if before.get("machine_id") and now.get("machine_id") and before["machine_id"] != now["machine_id"]:
         return "this run began on {}, whose machine id is another one".format(before.get("hostname"))

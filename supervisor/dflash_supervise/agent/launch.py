@@ -109,7 +109,10 @@ def _claim(run_dir: str, number: int) -> str:
 
 
 def _remedy_environment(remedies: Tuple[str, ...]) -> Dict[str, str]:
-    """What a remedy changes in the trainer's environment; the bundled trainer reads the list itself."""
+    """What a remedy changes in the trainer's environment.
+
+    A launcher such as torchrun reads MASTER_PORT. The bundled trainer reads none of DFLASH_REMEDIES yet.
+    """
     env = {"DFLASH_REMEDIES": ",".join(remedies)} if remedies else {}
     if "another_port" in remedies:
         env["MASTER_PORT"] = str(_free_port())

@@ -164,7 +164,7 @@ def _workspace_blockers(workspace: str) -> List[Blocker]:
 
 def _python_blocker(tried: Tuple[Tried, ...]) -> Blocker:
     lines = [f"{item.path} {item.why}" for item in tried] or ["no Python was found"]
-    fix = "name one with --python, or let --bootstrap make <workspace>/.venv"
+    fix = "name one with --python, or make <workspace>/.venv with torch 2.11 or newer"
     return _blocker("python_missing", "no Python can run the trainer: " + "; ".join(lines), fix)
 
 

@@ -49,7 +49,7 @@ class Tried:
 
 
 def candidates(workspace: str, wanted: Optional[str], environ: Mapping[str, str]) -> List[str]:
-    """In the order of ``contract.md``; a Python that the user names is the only one."""
+    """In the order of trying; a Python that the user names is the only one."""
     if wanted:
         named = wanted if os.sep in wanted else shutil.which(wanted, path=environ.get("PATH")) or wanted
         return [os.path.join(named, "bin", "python") if os.path.isdir(named) else named]

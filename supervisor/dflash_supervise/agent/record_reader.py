@@ -113,17 +113,6 @@ class RecordReader:
         return records
 
 
-def read_all(folder: str) -> List[Dict[str, Any]]:
-    """Every record of a run, in order."""
-    reader = RecordReader(folder)
-    found: List[Dict[str, Any]] = []
-    while True:
-        records = reader.read()
-        if not records:
-            return found
-        found.extend(records)
-
-
 def _first_seq(path: str) -> int:
     """The first seq of a segment; -1 when it has no whole line, so that the search goes on."""
     try:

@@ -24,6 +24,7 @@ from dflash_supervise.agent.files import (
     write_atomic,
     write_json,
 )
+from dflash_supervise.agent.proc import boot_id
 
 __all__ = [
     "Lock",
@@ -246,10 +247,6 @@ def lock_owner(path: str) -> Optional[Dict[str, Any]]:
 
 
 # ---------------------------------------------------------------- who this machine is
-
-
-def boot_id(proc_root: str = "/proc") -> str:
-    return _line(proc_root + "/sys/kernel/random/boot_id")
 
 
 def machine_identity(proc_root: str = "/proc") -> Dict[str, Any]:

@@ -14,7 +14,6 @@ from dflash_supervise.agent.progress import NOT_YET, from_log, is_done, read_pro
 from dflash_supervise.core.facts import LogReading, Missing, ProgressReading
 
 NOT_LOOKED = Missing("the workspace has not answered yet")
-CAUGHT_UP_WITHIN_S = 10.0  # an end waits this long for the rest of its log
 
 
 @dataclass(frozen=True)

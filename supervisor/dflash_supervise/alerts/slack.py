@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,8 +20,6 @@ SECTION_CHARACTERS = 3000
 HEADER_CHARACTERS = 150
 # https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks, Handling errors
 _GONE = ("no_service", "no_active_hooks", "invalid_token", "channel_is_archived", "channel_not_found", "no_team")
-
-Post = Callable[[str, bytes, dict[str, str]], Answer]
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,6 @@ from typing import Any
 from dflash_supervise.cli import marks, words
 from dflash_supervise.cli.say import Style
 
-# Observations and heartbeats are readings, not events.
-KINDS = ("agent_start", "spec", "attempt_start", "verdict", "incident", "action", "outcome", "attempt_end", "note")
-
 
 def line(record: Mapping[str, Any], style: Style, *, run: str = "") -> str:
     """``05:08:31  #2 verdict   x crash, rank_exception: sentence``; the time is this machine's own."""

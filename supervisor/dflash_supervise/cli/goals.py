@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dflash_supervise.cli.api import Api
 
 _POLL_S = 0.3
+_ACKNOWLEDGE_S = 15.0  # a host that answers takes a goal within a tick
 
 
 def confirm(question: str, *, yes: bool, shown: list[str]) -> None:
@@ -68,14 +69,14 @@ def change(api: Api, run: dict[str, Any], goal: dict[str, Any]) -> dict[str, Any
     return api.post(f"/runs/{run['id']}/goal", {**goal, "yes": True})
 
 
-def acknowledged(api: Api, run: dict[str, Any], answer: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+def acknowledged(api: Api, run: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     """The run once its host has taken this generation of the goal.
 
     Raises:
         CliError: it has not within the time (exit 4); the goal stays and is delivered later.
     """
     generation = int(answer.get("generation") or 0)
-    deadline = monotonic() + timeout_s
+    deadline = monotonic() + _ACKNOWLEDGE_S
     while True:
         now = api.get(f"/runs/{run['id']}")
         goal = now.get("goal") or {}

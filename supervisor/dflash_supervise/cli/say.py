@@ -41,7 +41,6 @@ class Style:
     """How text may look on one stream."""
 
     colour: bool
-    unicode: bool
     width: int = 80  # columns
 
     def paint(self, text: str, *names: str) -> str:
@@ -60,7 +59,7 @@ class Style:
         return self.paint("\u2500" * self.width, "dim")
 
 
-PLAIN = Style(colour=False, unicode=True)
+PLAIN = Style(colour=False)
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -75,7 +74,7 @@ def style_of(stream: TextIO) -> Style:
     terminal = is_terminal(stream)
     colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     columns = shutil.get_terminal_size((80, 24)).columns if terminal else 80
-    return Style(colour=colour, unicode=_speaks_unicode(stream), width=max(40, min(columns, 100)))
+    return Style(colour=colour, width=max(40, min(columns, 100)))
 
 
 def stdout_style() -> Style:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dflash_supervise.cli import marks, table, words
-from dflash_supervise.cli.say import Style
+from dflash_supervise.cli.say import PLAIN, Style
 from dflash_supervise.cli.why_text import goal
 
 _RIGHT = frozenset({3, 4, 5, 7, 8})
@@ -23,7 +23,7 @@ def fleet(runs: Sequence[Mapping[str, Any]], style: Style) -> list[str]:
             [
                 words.cut(str(run["name"]), 18),
                 words.cut(str(run.get("host") or ""), 14),
-                f"{marks.verdict_sign(run.get('verdict'), _NO_COLOUR)} {marks.verdict_word(run)}",
+                f"{marks.verdict_sign(run.get('verdict'), PLAIN)} {marks.verdict_word(run)}",
                 words.step_of(run.get("step"), run.get("steps_total")),
                 words.number(run.get("tokens_per_s")),
                 words.short_duration(run.get("eta_s")),
@@ -89,6 +89,3 @@ def _news(run: Mapping[str, Any]) -> str:
     if run.get("reachable") is False:
         return f"{age}; the host has not answered since {run.get('unreachable_since') or 'an unknown time'}"
     return age
-
-
-_NO_COLOUR = Style(colour=False, unicode=True)

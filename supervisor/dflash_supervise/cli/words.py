@@ -71,10 +71,6 @@ def measured(value: Any, unit: str) -> str:
     return f"{number(value)} {unit}".rstrip()
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def step_of(step: int | None, total: int | None) -> str:
     if step is None:
         return UNKNOWN

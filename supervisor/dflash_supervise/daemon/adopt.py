@@ -79,6 +79,7 @@ def _take_over(parts: Parts, link: HostLink, target: HostTarget, operation: Oper
         )
     for run in found:
         _take_one(parts, link, target, run["spec"], final=bool(run.get("final")), operation=operation)
+    operation.result = {"run_ids": [run["run_id"] for run in found]}
 
 
 def _take_one(

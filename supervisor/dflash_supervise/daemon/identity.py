@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ class Instance:
     """This daemon's hold on its state directory."""
 
     owner: str  # this supervisor's id in every spec, made once
-    token: str
+    token: str = field(repr=False)
 
 
 @contextlib.contextmanager

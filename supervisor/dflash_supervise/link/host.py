@@ -99,11 +99,6 @@ class HostLink:
         self._thread = threading.Thread(target=self._run, name=f"dflash-link-{target.key}", daemon=True)
 
     @property
-    def host_key(self) -> str:
-        """Names this link in the sink's lines."""
-        return self.target.key
-
-    @property
     def state(self) -> LinkState:
         return self._state
 

@@ -112,18 +112,6 @@ def start_session(server: libtmux.Server, run_id: str, argv: Sequence[str], *, c
     return SessionStart("already_there" if "duplicate session" in said else "failed", name, said)
 
 
-def has_session(server: libtmux.Server, run_id: str) -> bool:
-    """Whether the run's session is there. No server, no tmux: no session.
-
-    Raises:
-        LinkError: the link is down.
-    """
-    try:
-        return server.cmd("has-session", "-t", f"={session_name(run_id)}").returncode == 0
-    except exc.TmuxCommandNotFound:
-        return False
-
-
 def _word(word: str) -> str:
     r"""tmux takes a semicolon at the end of a word as the end of the command, unless it is written `\;`."""
     if "\0" in word:

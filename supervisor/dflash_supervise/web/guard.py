@@ -92,7 +92,8 @@ class Guard:
             raise Refused(
                 "bad_host",
                 "This address is not one of the dashboard's names.",
-                "Open it as http://localhost:PORT, or add the exact name to web.hosts in the configuration.",
+                "Open it as http://localhost:PORT, or add the exact name and port to [daemon] allowed_hosts "
+                "in the configuration.",
                 exit_code=2,
                 http_status=421,
             )

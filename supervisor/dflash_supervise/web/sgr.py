@@ -21,7 +21,6 @@ _INVISIBLE = "[\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\
 _TOKEN = re.compile("|".join((_STRING, _CSI, _OTHER_ESCAPE, _CONTROL, _INVISIBLE)))
 
 _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
-CLASSES = frozenset({"b", "dim", "i", "u", *(f"c-{name}" for name in _COLOURS)})
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from dflash_supervise.web.ladder import STALE_NEWS_S
 from dflash_supervise.web.sgr import plain
 from dflash_supervise.web.view import incident_view, run_view
 from dflash_supervise.web.words import count, spoken, tone, unix
+from dflash_supervise.wire import STORY_KINDS
 
 TIMELINE_ROWS = 200
-STORY = ("attempt_start", "attempt_end", "verdict", "incident", "action", "outcome", "spec", "note", "agent_start")
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,9 @@ class Entry:
 def timeline_values(store: Reads, doc: Doc, before: int | None, now: float) -> dict[str, Any]:
     """What was decided and done, newest first."""
     limit = TIMELINE_ROWS
-    records = store.records(str(doc["id"]), kinds=STORY, limit=limit + 1, newest=True)
-    if before is not None:
+    if before is None:
+        records = store.records(str(doc["id"]), kinds=STORY_KINDS, limit=limit + 1, newest=True)
+    else:
         # Pages backwards by reading what lies before a row: rows ascend, so the first part is what is left.
         records = [item for item in _all_story(store, doc) if int(item["row"]) < before][-(limit + 1) :]
     more = len(records) > limit
@@ -52,7 +53,7 @@ def timeline_values(store: Reads, doc: Doc, before: int | None, now: float) -> d
 def _all_story(store: Reads, doc: Doc) -> list[Doc]:
     out: list[Doc] = []
     after = 0
-    while batch := store.records(str(doc["id"]), after=after, kinds=STORY, limit=1000):
+    while batch := store.records(str(doc["id"]), after=after, kinds=STORY_KINDS, limit=1000):
         out += batch
         after = int(batch[-1]["row"])
     return out
@@ -115,8 +116,8 @@ def _action(r: Doc) -> tuple[str, str, str]:
 
 def _outcome(r: Doc) -> tuple[str, str, str]:
     ok = r.get("ok")
-    word = "done" if ok else "failed" if ok is False else "unknown"
-    return f"outcome: {spoken(str(r.get('type') or ''))} {word}", str(r.get("detail") or ""), "ok" if ok else "bad"
+    word, mood = ("done", "ok") if ok else ("failed", "bad") if ok is False else ("unknown", "unknown")
+    return f"outcome: {spoken(str(r.get('type') or ''))} {word}", str(r.get("detail") or ""), mood
 
 
 def _spec(r: Doc) -> tuple[str, str, str]:

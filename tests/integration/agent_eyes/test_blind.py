@@ -15,13 +15,13 @@ from dflash_supervise.agent.goals import Goals
 from dflash_supervise.agent.gpus import GpuProbe
 from dflash_supervise.agent.journal import Journal
 from dflash_supervise.agent.loop import Agent, Tick
-from dflash_supervise.agent.record_reader import read_all
 from dflash_supervise.agent.records import SegmentWriter
 from dflash_supervise.agent.runtime import Runtime, boottime_s, machine_identity
 from dflash_supervise.agent.spec_store import apply_spec
 from dflash_supervise.agent.workspace import WorkspaceEyes, WorkspaceLook
 from dflash_supervise.core.actions import Launch
 from dflash_supervise.core.memory import Memory
+from tests.records import read_all
 from tests.unit.agent_eyes.test_spec import RUN, body
 
 PATIENCE_S = 30.0

@@ -146,6 +146,7 @@ def test_preflight_says_what_each_python_lacks(
     old.chmod(0o755)
     found = peer.ask("preflight", workspace=str(workspace), gpus="none", bundled=True, python=str(old))
     assert [blocker["code"] for blocker in found["blockers"]] == ["python_missing"]
+    assert found["blockers"][0]["fix"] == "name one with --python, or make <workspace>/.venv with torch 2.11 or newer"
     assert found["tried"] == [{"path": str(old), "why": "is Python 3.9.2, and the trainer needs 3.11"}]
     gone = peer.ask("preflight", workspace=str(workspace), gpus="none", bundled=True, python="/no/python")
     assert "cannot be started" in gone["tried"][0]["why"]
@@ -210,3 +211,5 @@ def test_the_doctor_sees_a_full_driver_failure_and_a_good_workspace(
     assert checks["GPUs"]["ok"] is False and "mismatch" in checks["GPUs"]["detail"]
     assert checks["GPUs"]["fix"]
     assert checks["durable write"]["ok"] is True
+    python = checks["trainer's Python"]
+    assert python["ok"] is not True and "start --python" in python["fix"] and "torch 2.11" in python["fix"]

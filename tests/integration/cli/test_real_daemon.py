@@ -132,3 +132,19 @@ def test_attach_names_the_session_that_really_exists(isolated_home: Path, target
     attached.type("\x02d", pause_s=0.3)
     assert attached.end() == 0
     assert run("status", "a").returncode == 0
+
+
+def test_a_second_supervisor_takes_the_run_over_and_the_first_takes_it_back(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = run(*start(target, "--name", "b16")).stdout.strip()
+    with monkeypatch.context() as second:
+        second.setenv("DFLASH_SUPERVISE_DAEMON_STATE_DIR", str(tmp_path / "second"))
+        taken = run("adopt", target)
+        assert (taken.returncode, taken.stdout.split()) == (0, [run_id]), taken.stderr
+        assert "b16 is ours now" in taken.stderr
+        assert run("hold", "b16").returncode == 0, "who owns it is obeyed"
+        run("daemon", "stop")
+    back = run("adopt", target)
+    assert (back.returncode, back.stdout.split()) == (0, [run_id]), back.stderr
+    assert run("stop", "b16", "--yes").returncode == 0

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import base64
+import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dflash_supervise.link import Follow
+import pytest
+
+from dflash_supervise.link import Follow, HostLink, LinkError
 from dflash_supervise.link.bundle import Bundle, pack
 from tests.conftest import Laboratory
 from tests.lab.processes import wait_until
+from tests.lab.sshd import Sshd
 
 WAIT_S = 40.0
 
@@ -69,3 +73,21 @@ def until(condition: Callable[[], bool]) -> None:
 
 def agents(laboratory: Laboratory) -> list[str]:
     return [str(p) for p in laboratory.leftovers() if "follow" in p.argv]
+
+
+def failure(link: HostLink) -> LinkError:
+    with pytest.raises(LinkError) as failed:
+        link.wait_ready(WAIT_S)
+    return failed.value
+
+
+def config(host: Sshd, **changes: str) -> None:
+    """Change options of `gpubox` in the client's configuration."""
+    lines = [line for line in host.ssh_config.read_text().splitlines() if (line.split() or [""])[0] not in changes]
+    lines += [f"  {name} {value}" for name, value in changes.items() if value]
+    host.ssh_config.write_text("\n".join(lines) + "\n")
+
+
+def new_key(path: Path, passphrase: str = "") -> Path:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", str(path)], check=True)
+    return path

@@ -10,11 +10,15 @@ import libtmux
 import pytest
 
 from dflash_supervise.link import HostLink, HostTarget, LinkError, start_session
-from dflash_supervise.link.remote_tmux import has_session
+from dflash_supervise.link.remote_tmux import session_name
 from tests.conftest import Laboratory
 from tests.integration.link.harness import WAIT_S, until
 
 RUN = "demo-2601010000-ab12"
+
+
+def has_session(server: libtmux.Server, run_id: str) -> bool:
+    return server.cmd("has-session", "-t", f"={session_name(run_id)}").returncode == 0
 
 
 @pytest.fixture(params=["gpubox", "here"])
@@ -108,7 +112,8 @@ def test_a_host_without_tmux_says_so(
     link = open_link(here)
     link.wait_ready(WAIT_S)
     assert start_session(link.tmux(), RUN, ["/bin/sleep", "1000"]).status == "no_tmux"
-    assert has_session(link.tmux(), RUN) is False
+    with pytest.raises(libtmux.exc.TmuxCommandNotFound):
+        has_session(link.tmux(), RUN)
 
 
 def test_a_lost_link_is_a_link_error_and_not_an_empty_server(link: HostLink) -> None:

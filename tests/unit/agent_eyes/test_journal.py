@@ -8,12 +8,12 @@ from pathlib import Path
 
 from dflash_supervise.agent.brain_state import load, save
 from dflash_supervise.agent.journal import Journal, Told, incident_records, observation_payload, verdict_record
-from dflash_supervise.agent.record_reader import read_all
 from dflash_supervise.agent.records import SegmentWriter
 from dflash_supervise.core.assessment import Assessment
 from dflash_supervise.core.facts import AttemptFact, LogReading, Missing, Observation
 from dflash_supervise.core.memory import Incident, Memory
 from dflash_supervise.core.verdicts import Note, Verdict
+from tests.records import read_all
 
 MISSING = Missing("not asked")
 

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dflash_supervise.agent import records
-from dflash_supervise.agent.record_reader import RecordReader, read_all
+from dflash_supervise.agent.record_reader import RecordReader
 from dflash_supervise.agent.records import SegmentWriter, encode, list_segments, next_epoch, torn_tail_bytes
+from tests.records import read_all
 
 
 def record(epoch: str, seq: int, kind: str = "observation", **more: Any) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from dflash_supervise.cli.verbs import hold, restart, stop
+from dflash_supervise.cli import goals
+from dflash_supervise.cli.verbs import restart
 from tests.unit.cli.conftest import Invoke
 from tests.unit.cli.double import DaemonDouble, run_doc
 
@@ -36,7 +37,7 @@ def test_stop_waits_until_the_host_says_that_it_has_ended(invoke: Invoke, daemon
 def test_stop_exits_4_when_the_host_has_not_taken_it(
     invoke: Invoke, daemon: DaemonDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stop, "_ACKNOWLEDGE_S", 0.0)
+    monkeypatch.setattr(goals, "_ACKNOWLEDGE_S", 0.0)
     daemon.runs = [run_doc(goal={"want": "stop", "generation": 2, "acknowledged": False})]
     ran = invoke("stop", "qwen", "--yes")
     assert ran.code == 4 and "stays pending" in ran.err
@@ -45,7 +46,7 @@ def test_stop_exits_4_when_the_host_has_not_taken_it(
 def test_an_older_generation_that_was_taken_is_not_ours(
     invoke: Invoke, daemon: DaemonDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hold, "_ACKNOWLEDGE_S", 0.0)
+    monkeypatch.setattr(goals, "_ACKNOWLEDGE_S", 0.0)
     daemon.goal_answer = {"generation": 3, "acknowledged": False}
     daemon.runs = [run_doc()]  # generation 2 is acknowledged
     assert invoke("hold", "qwen").code == 4

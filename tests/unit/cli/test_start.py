@@ -214,14 +214,38 @@ def test_a_dry_run_contacts_nobody_and_shows_no_value_of_the_environment(
     assert daemon.asked == []
 
 
-def test_adopt_needs_to_know_what(invoke: Invoke, launched: DaemonDouble) -> None:
-    assert invoke("adopt", "lab8:/w").code == 2
-    assert invoke("adopt", "lab8:/w", "--tmux", "a", "--pid", "77").code == 2
+def test_adopt_watches_a_session_or_a_process(invoke: Invoke, launched: DaemonDouble) -> None:
+    ran = invoke("adopt", "lab8:/w", "--tmux", "a", "--pid", "77")
+    assert ran.code == 2 and "--tmux and --pid exclude each other" in ran.err
     assert invoke("adopt", "lab8:/w", "--tmux", "a", "--log", "x.log").code == 2
     launched.operations["adopt"] = [DONE]
     ran = invoke("adopt", "lab8:/w", "--tmux", "train", "--log", "/w/x.log")
     assert (ran.code, ran.out) == (0, RUN + "\n")
     assert launched.posts("/adopt") == [{"target": "lab8:/w", "tmux": "train", "log": "/w/x.log"}]
+
+
+def test_adopt_without_a_session_or_process_takes_over_the_runs_of_the_workspace(
+    invoke: Invoke, launched: DaemonDouble
+) -> None:
+    launched.runs = [run_doc(), run_doc(name="llama"), run_doc(name="old", verdict="completed", final=True)]
+    ids = [run["id"] for run in launched.runs]
+    launched.operations["adopt"] = [{"state": "done", "lines": [], "run_id": ids[-1], "run_ids": ids}]
+    ran = invoke("adopt", "lab8:/w")
+    assert (ran.code, ran.out.splitlines()) == (0, ids)
+    assert "qwen is ours now\nllama is ours now\n" in ran.err
+    assert "old is over" in ran.err and "old is ours" not in ran.err
+    assert launched.posts("/adopt") == [{"target": "lab8:/w"}]
+    document = json.loads(invoke("adopt", "lab8:/w", "--json").out)
+    assert [run["id"] for run in document["runs"]] == ids
+
+
+@pytest.mark.parametrize("option", [("--log", "/w/x.log"), ("--name", "mine")])
+def test_what_describes_a_session_is_refused_for_a_take_over(
+    invoke: Invoke, launched: DaemonDouble, option: tuple[str, str]
+) -> None:
+    ran = invoke("adopt", "lab8:/w", *option)
+    assert ran.code == 2 and f"{option[0]} goes with --tmux or --pid only" in ran.err
+    assert launched.posts("/adopt") == []
 
 
 def test_usage_errors_are_json_too(invoke: Invoke) -> None:

@@ -208,7 +208,7 @@ def test_taking_over_raises_the_generation_and_does_not_tell_the_history_again(m
     made.host.write(write.incident("crash", "segfault"))
     operation = made.operation()
     adopt.adopt(made.parts, {"target": "lab8:/w"}, {}, operation)
-    assert operation.run_id == write.run
+    assert operation.doc()["run_ids"] == [write.run]
     assert (made.host.specs[write.run]["owner"], made.host.specs[write.run]["generation"]) == ("sup-1", 4)
     assert len(made.store.records(write.run)) == 3 and told(made.store) == []
     made.host.write(write.spec(4))

@@ -63,6 +63,7 @@ def test_one_daemon_holds_the_state_directory_and_its_secrets_are_private(tmp_pa
             assert stat.S_IMODE(settings.token_file.stat().st_mode) == 0o600
             assert stat.S_IMODE(settings.state_dir.stat().st_mode) == 0o700
             assert len(first.token) == 64
+            assert first.token not in repr(first)
     finally:
         os.umask(before)
     with identity.hold(settings) as second:

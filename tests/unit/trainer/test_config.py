@@ -51,6 +51,8 @@ def test_the_file_overrides_the_preset_and_set_overrides_the_file(tmp_path: Path
         ("[checkpoint]\nkeep = 1\n", ["checkpoint.keep", "at least 2"]),
         ("[limits]\nstall_s = -1\n", ["limits.stall_s", "0 or more"]),
         ("steps = 0\n", ["steps", "more than 0"]),
+        ("[eval]\nprompts = 0\n", ["eval.prompts", "more than 0, got 0"]),
+        ("[optim]\nwarmup_steps = -2\n", ["optim.warmup_steps", "0 or more, got -2"]),
         ("[layout]\nrace_mitigation = 'x'\n", ["layout.race_mitigation", "exec-lock"]),
     ],
 )

@@ -44,6 +44,7 @@ def test_a_rebound_name_is_refused_even_with_the_token_and_on_open_paths(dashboa
         answer = client.get(path)
         assert answer.status_code == 421, path
         assert answer.json()["error"]["code"] == "bad_host"
+        assert "[daemon] allowed_hosts" in answer.json()["error"]["fix"], "the key that the configuration knows"
 
 
 def test_a_second_host_header_is_refused(dashboard: Dashboard) -> None:

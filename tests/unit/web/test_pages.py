@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from dflash_supervise.web import WebSettings, create_app
+from dflash_supervise.web.timeline import timeline_values
 from dflash_supervise.web.words import rfc3339
 from tests.unit.web.conftest import TOKEN, Dashboard
 from tests.unit.web.fakes import FakeControl, FakeStore
@@ -204,6 +206,36 @@ def test_the_timeline_tells_the_story_newest_first_and_pages_backwards(dashboard
     assert "attempt 2 ended: crash (cuda_illegal_memory_access)" in second.words
     assert "because cuda_illegal_memory_access, restart 1 of 1" in second.words
     assert not [attrs for attrs in second.all("a") if str(attrs.get("href")).startswith("?before=")]
+
+
+@pytest.mark.parametrize(
+    ("ok", "word", "tone"), [(True, "done", "ok"), (False, "failed", "bad"), (None, "unknown", "unknown")]
+)
+def test_an_outcome_that_nobody_knows_is_not_shown_as_a_failure(
+    dashboard: Dashboard, ok: bool | None, word: str, tone: str
+) -> None:
+    run = dashboard.store.run("phi-small")
+    assert run is not None
+    dashboard.store.put_record(run["id"], {"kind": "outcome", "type": "Stop", "ok": ok, "detail": "no word"})
+    told = timeline_values(dashboard.store, run, None, 0.0)["entries"][0]
+    assert (told.title, told.tone) == (f"outcome: Stop {word}", tone)
+
+
+@pytest.mark.parametrize("before", [None, 10_000])
+def test_a_page_of_the_timeline_reads_each_record_once(
+    dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch, before: int | None
+) -> None:
+    run, original = dashboard.store.run("phi-small"), dashboard.store.records
+    rows: list[int] = []
+
+    def counting(*arguments: Any, **options: Any) -> list[Any]:
+        found = original(*arguments, **options)
+        rows.extend(record["row"] for record in found)
+        return found
+
+    monkeypatch.setattr(dashboard.store, "records", counting)
+    assert run is not None and timeline_values(dashboard.store, run, before, 0.0)["entries"]
+    assert len(rows) == len(set(rows)) > 0
 
 
 def test_an_unknown_run_gets_a_page_and_not_a_document(dashboard: Dashboard) -> None:

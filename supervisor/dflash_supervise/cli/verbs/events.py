@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dflash_supervise.cli import clean, events_text, exits, options, say, words
+from dflash_supervise.wire import STORY_KINDS
 
 if TYPE_CHECKING:
     from dflash_supervise.cli.api import Api
@@ -46,7 +47,7 @@ def _new(api: Api, run_id: str, after: dict[str, int]) -> list[dict[str, Any]]:
     fresh: list[dict[str, Any]] = []
     while True:
         page = api.get(
-            f"/runs/{run_id}/records", after=after.get(run_id, 0), kind=",".join(events_text.KINDS), limit=_PAGE
+            f"/runs/{run_id}/records", after=after.get(run_id, 0), kind=",".join(STORY_KINDS), limit=_PAGE
         ).get("records", [])
         fresh += page
         if page:

@@ -6,8 +6,6 @@ import click
 
 from dflash_supervise.cli import exits, options, words
 
-_ACKNOWLEDGE_S = 15.0
-
 
 @click.command("hold")
 @options.run_argument
@@ -26,6 +24,6 @@ def command(run: str, for_s: float | None, dry_run: bool, as_json: bool) -> int:
         if dry_run:
             return goals.dry(as_json, found, goal, f"hold {name}{length}")
         answer = goals.change(api, found, goal)
-        now = goals.acknowledged(api, found, answer, timeout_s=_ACKNOWLEDGE_S)
+        now = goals.acknowledged(api, found, answer)
     goals.show(as_json, now, f"{name} is held{length}; end it with: {words.command('release', name)}")
     return exits.DONE

@@ -6,8 +6,6 @@ import click
 
 from dflash_supervise.cli import exits, options
 
-_ACKNOWLEDGE_S = 15.0
-
 
 @click.command("release")
 @options.run_argument
@@ -27,6 +25,6 @@ def command(run: str, dry_run: bool, as_json: bool) -> int:
         if dry_run:
             return goals.dry(as_json, found, goal, f"release {name}")
         answer = goals.change(api, found, goal)
-        now = goals.acknowledged(api, found, answer, timeout_s=_ACKNOWLEDGE_S)
+        now = goals.acknowledged(api, found, answer)
     goals.show(as_json, now, f"{name} is no longer held")
     return exits.DONE

@@ -6,8 +6,6 @@ import click
 
 from dflash_supervise.cli import exits, options, say, words
 
-_ACKNOWLEDGE_S = 15.0
-
 
 @click.command("restart")
 @options.run_argument
@@ -32,7 +30,7 @@ def command(run: str, wait_for_step: bool, timeout: float, yes: bool, dry_run: b
         goals.confirm(f"Restart {name}?", yes=yes, shown=clean.document(goals.losses(found)))
         answer = goals.change(api, found, goal)
         with session.detaching(f"the restart goes on without us; see: {words.command('status', name)}"):
-            now = goals.acknowledged(api, found, answer, timeout_s=_ACKNOWLEDGE_S)
+            now = goals.acknowledged(api, found, answer)
             if wait_for_step:
                 now = watch.until(
                     api,

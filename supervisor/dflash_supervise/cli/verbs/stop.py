@@ -6,8 +6,6 @@ import click
 
 from dflash_supervise.cli import exits, options, say, words
 
-_ACKNOWLEDGE_S = 15.0
-
 
 @click.command("stop")
 @options.run_argument
@@ -36,7 +34,7 @@ def command(run: str, no_wait: bool, timeout: float, yes: bool, dry_run: bool, a
         goals.confirm(f"Stop {name}?", yes=yes, shown=clean.document(shown))
         answer = goals.change(api, found, goal)
         with session.detaching(f"the stop goes on without us; see: {words.command('status', name)}"):
-            ended = goals.acknowledged(api, found, answer, timeout_s=_ACKNOWLEDGE_S)
+            ended = goals.acknowledged(api, found, answer)
             if not no_wait:
                 line = say.StatusLine()
                 ended = watch.until(api, str(found["id"]), lambda now: False, line, timeout_s=timeout)
