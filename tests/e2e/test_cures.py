@@ -16,7 +16,7 @@ from tests.lab import processes
 def test_one_run_lives_through_an_error_a_segfault_and_a_hang_and_completes(
     product: Product, slack: SlackReceiver
 ) -> None:
-    run_id = product.start(fault="exception@12,segfault@22:2,hang-lock@32:3", steps=45)
+    run_id = product.start(fault="exception@12,segfault@22:2,hang-lock@120:3", steps=130)
     run = product.wait_final(run_id, within_s=200.0)
     assert (run["verdict"], run["attempt"]) == ("completed", 4), product.told()
     assert product.attempts(run_id) == [1, 2, 3, 4]

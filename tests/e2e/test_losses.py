@@ -38,7 +38,7 @@ def order(records: list[dict[str, object]]) -> list[tuple[object, object]]:
 def test_a_cut_of_60_s_in_the_middle_of_a_crash_delays_records_and_loses_and_doubles_none(
     product: Product, sshd: Sshd
 ) -> None:
-    run_id = product.start(fault="exception@30")
+    run_id = product.start(fault="exception@30", steps=5000)
     product.wait_step(run_id, 10)
     sshd.cut(60.0)
     began = time.monotonic()

@@ -177,14 +177,17 @@ class ProcessSet:
         order = sorted(mine, key=lambda s: (via[s.pid] != "main", not s.alive, s.pid))
         detailed = {stat.pid for stat in order[:DETAILS_MAX]}
         facts = [proc.fact(s, via[s.pid], self._proc_root, details=s.alive and s.pid in detailed) for s in mine]
-        keeper_stat = None if keeper is None else proc.read_stat(keeper[0], self._proc_root)
-        keeper_alive = keeper_stat is not None and keeper_stat.key == keeper and keeper_stat.alive
         return ProcessesReading(
             members=tuple(facts),
-            main_alive=None if main is None else any(s.key == main and s.alive for s in mine),
-            keeper_alive=None if keeper is None else keeper_alive,
+            main_alive=None if main is None else self._lives(main),
+            keeper_alive=None if keeper is None else self._lives(keeper),
             compilers=sum(1 for s in mine if s.alive and s.comm in COMPILERS | GPU_COMPILERS),
         )
+
+    def _lives(self, key: Key) -> bool:
+        """Asked of /proc itself: a process that carries another run's token is not ours to signal, and not dead."""
+        stat = proc.read_stat(key[0], self._proc_root)
+        return stat is not None and stat.key == key and stat.alive
 
     def _remember(self, keys: Set[Key]) -> None:
         if keys == self._remembered:

@@ -19,7 +19,7 @@ from dflash_supervise.agent.launch import workspace_of
 from dflash_supervise.agent.loop import Agent, Tick
 from dflash_supervise.agent.proc import start_ticks
 from dflash_supervise.agent.records import SegmentWriter, next_epoch, torn_tail_bytes
-from dflash_supervise.agent.runtime import Runtime, boottime_s, machine_identity, take_lock, wall_clock
+from dflash_supervise.agent.runtime import Lock, Runtime, boottime_s, machine_identity, take_lock, wall_clock
 from dflash_supervise.agent.spec import check_run_id
 from dflash_supervise.agent.spec_store import check_workspace, newest
 from dflash_supervise.agent.start import agent_hash
@@ -66,7 +66,7 @@ def serve(runtime: Runtime, run_dir: str, options: Dict[str, Any]) -> int:
     if is_over(runtime, run_dir):
         lock.release()
         return 0
-    life = Life(runtime, run_dir, options, dict(mine, hash=agent_hash()))
+    life = Life(runtime, run_dir, options, dict(mine, hash=agent_hash()), lock)
     try:
         life.run()
     finally:
@@ -85,9 +85,9 @@ def is_over(runtime: Runtime, run_dir: str) -> bool:
 class Life:
     """The agent's process: clocks, signals, sleep; the ticks themselves are ``loop.Agent``'s."""
 
-    def __init__(self, runtime: Runtime, run_dir: str, options: Dict[str, Any], me: Dict[str, Any]) -> None:
+    def __init__(self, runtime: Runtime, run_dir: str, options: Dict[str, Any], me: Dict[str, Any], lock: Lock) -> None:
         self._runtime, self._run_dir, self._options, self._me = runtime, run_dir, options, me
-        self._run_id = os.path.basename(run_dir)
+        self._run_id, self._lock = os.path.basename(run_dir), lock
         self._tick_s = float(options.get("tick_s", TICK_S))
         self._agent: Optional[Agent] = None
         self._leaving = False
@@ -106,6 +106,8 @@ class Life:
         self._agent = self._begin()
         while not self._leaving:
             assert self._agent is not None
+            if not self._lock.in_place():
+                return  # the lock file was removed, so another agent may hold a new one: one of us must go
             began = time.monotonic()
             now_s = boottime_s()
             tick = self._agent.tick(now_s)

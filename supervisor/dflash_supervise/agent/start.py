@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from dflash_supervise.agent.files import read_json
+from dflash_supervise.agent.launch import workspace_of
 from dflash_supervise.agent.runtime import Runtime
 
 WAIT_S = 10.0  # a cold start on a network file system compiles our bytecode first
+
+
+COMPLETE = ".complete"  # written last into an unpacked folder
 
 
 class NotStarted(Exception):
@@ -38,6 +43,26 @@ def verb(*words: str) -> List[str]:
     return [*agent_command(), *words]
 
 
+def at_home(run_dir: str) -> Tuple[str, ...]:
+    """The same from the run's own workspace, where this code is copied if it is not there yet.
+
+    The stream runs from the workspace it was first asked for; a run must not end with somebody else's folder.
+    """
+    home = os.path.join(workspace_of(run_dir), ".dflash", "agent", agent_hash())
+    if home == agent_dir() or os.path.exists(os.path.join(home, COMPLETE)):
+        return (sys.executable, "-IS", home)
+    beside = f"{home}.{os.getpid()}.tmp"
+    try:
+        os.makedirs(os.path.dirname(home), mode=0o700, exist_ok=True)
+        shutil.copytree(agent_dir(), beside)
+        os.rename(beside, home)
+    except OSError:
+        shutil.rmtree(beside, ignore_errors=True)
+        if not os.path.exists(os.path.join(home, COMPLETE)):
+            return agent_command()  # the workspace takes no files: ours must do
+    return (sys.executable, "-IS", home)
+
+
 def ensure_agent(runtime: Runtime, run_dir: str) -> Tuple[Optional[int], bool]:
     """(pid of the run's agent, whether it was started now). Two callers at once start one: the lock decides.
 
@@ -52,7 +77,7 @@ def ensure_agent(runtime: Runtime, run_dir: str) -> Tuple[Optional[int], bool]:
         return _pid(runtime, run_id), False
     # The verb returns at once: it forks the loop away, so no zombie of it stays with us.
     result = subprocess.run(
-        verb("run", run_dir),
+        [*at_home(run_dir), "run", run_dir],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

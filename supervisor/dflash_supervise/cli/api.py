@@ -72,17 +72,10 @@ def connect(state_dir: Path) -> Api:
     try:
         url = str(json.loads((state_dir / "daemon.json").read_text())["url"])
         token = (state_dir / "token").read_text().strip()
-    except FileNotFoundError as error:
-        raise no_daemon() from error
+    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+        raise no_daemon() from error  # a torn file tells of none; one that runs holds its lock and says so
     except PermissionError as error:
         raise CliError(f"{error.filename} is not readable by this user", exit_code=exits.NO_DAEMON) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise CliError(
-            f"{state_dir / 'daemon.json'} is not what a daemon writes",
-            fix="remove the file; a running daemon is not hurt by that, restart it afterwards",
-            exit_code=exits.NO_DAEMON,
-            code="no_daemon",
-        ) from error
     return Api(url, token)
 
 

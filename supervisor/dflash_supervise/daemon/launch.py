@@ -22,6 +22,7 @@ PREFLIGHT_S = 180.0  # importing torch from a cold network disk
 AGENT_S = 30.0
 FIRST_WORD_S = 90.0
 REPLACE_S = 180.0
+REFUSED = 6
 
 _REFUSE = frozenset({"live_run", "unsafe_workspace", "held"})  # exit 6; the others are failed checks, exit 5
 # Whether GPUs are free is judged by the agent as attempt 0, with fresh readings each second.
@@ -104,10 +105,22 @@ def _hand_over(
         parts.links.follow(link, run_id, workspace)
         _tmux(link, wanted, spec, operation)
         link.request({"op": "ensure_agent", "workspace": workspace, "run_id": run_id}, AGENT_S)
-        _first_word(words, operation)
+        try:
+            _first_word(words, operation)
+        except Failed as refused:
+            if refused.doc["exit_code"] == REFUSED:
+                _give_up(parts, run_id)
+            raise
     finally:
         parts.starting.discard(run_id)
         parts.ingest.unwatch(run_id, words)
+
+
+def _give_up(parts: Parts, run_id: str) -> None:
+    """A start that was refused must not come true by itself when the reason is gone."""
+    run = parts.store.run(run_id)
+    if run is not None and not run["final"]:
+        goals.set_goal(parts, run_id, {"want": "stop"})
 
 
 def _preflight(link: HostLink, wanted: request.StartRequest, run_id: str, operation: Operation) -> Doc:
@@ -225,7 +238,7 @@ def _first_word(words: queue.Queue[Doc], operation: Operation) -> None:
                 str(record["verdict"]),
                 str(record.get("sentence", record["verdict"])),
                 fix=f"dflash-supervise why {operation.run_id}",
-                exit_code=6,
+                exit_code=REFUSED,
                 evidence=record.get("findings", []),
             )
 

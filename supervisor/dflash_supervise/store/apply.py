@@ -89,13 +89,22 @@ def told_keys(connection: Connection, run_id: str) -> set[str]:
     return {key[len(run_id) + 1 :] for key in keys}
 
 
+_KEPT = (
+    "cursor_epoch",
+    "cursor_seq",
+    "news_at",
+    "attempt",
+    "final",
+    "acknowledged",
+    "delivered",
+    "owner_elsewhere",
+)
+
+
 def save_state(connection: Connection, state: RunState) -> None:
     if not state.dirty:
         return
-    changed = {
-        key: state.row[key]
-        for key in ("cursor_epoch", "cursor_seq", "news_at", "attempt", "final", "acknowledged", "delivered")
-    }
+    changed = {key: state.row[key] for key in _KEPT}
     changed["view"] = json.dumps(state.view) if state.view else None
     changed["verdict"] = json.dumps(state.verdict) if state.verdict else None
     connection.execute(update(t.runs).where(t.runs.c.id == state.row["id"]).values(**changed))
@@ -239,7 +248,12 @@ def _put_incident(
 
 
 def _accepted(state: RunState, record: Mapping[str, Any]) -> None:
-    generation = int(record["generation"])
+    generation, owner = int(record["generation"]), record.get("owner")
+    if owner and owner != state.spec.get("owner"):
+        # Another supervisor's goal is in force. Older ones of its are history: the run was taken back since.
+        if generation >= int(state.spec["generation"]):
+            state.row["owner_elsewhere"] = owner
+        return
     state.row["acknowledged"] = max(state.row["acknowledged"], generation)
     state.row["delivered"] = max(state.row["delivered"], generation)
     if (record.get("goal") or {}).get("want") == "run":

@@ -120,7 +120,7 @@ def _add_run_reads(router: APIRouter, store: Reads) -> None:
     @router.get("/runs/{name}/records")
     def records(
         name: str,
-        after: int = Query(0, ge=0),
+        after: int = Query(0, ge=0, le=2**62),
         kind: str = "",
         limit: int = Query(500, ge=1, le=5000),
         newest: bool = False,
