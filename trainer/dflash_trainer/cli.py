@@ -43,10 +43,11 @@ def _run(options: argparse.Namespace) -> int:
         return _plan(config)
     me = attempt.from_environment(os.environ, output=options.output)
     injected = faults.of_attempt(faults.parse(os.environ.get("DFLASH_FAULT", "")), me.number)
+    me.folder.mkdir(parents=True, exist_ok=True)
+    stop, _ = signals.install(me.folder / "stacks.txt")  # before anybody can see that we live, and ask us to end
     reporter = progress.Reporter(me, phase_limits_s(config.limits))
     reporter.update(steps_total=config.steps)
     reporter.phase("loading")
-    stop, _ = signals.install(me.folder / "stacks.txt")
     log.info("start", f"run={me.run} attempt={me.number} pid={os.getpid()} preset={config.preset} steps={config.steps}")
     faults.at_start(injected)
     os.environ.setdefault("OMP_NUM_THREADS", str(config.layout.torch_threads))
