@@ -8,6 +8,8 @@ import os
 import stat
 from typing import Any, Dict, Optional
 
+COMPLETE = ".complete"  # written last into an unpacked folder: without it the folder is no more than a try
+
 
 class UnsafeFolder(Exception):
     """A folder that others could have prepared or can write to; nothing in it may be believed."""

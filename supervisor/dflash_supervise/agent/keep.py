@@ -101,7 +101,8 @@ class Keeper:
         os.close(gate_in)
         self._failpoint("after_gate")
         code = self._wait(told_out, oom_before)
-        while not self._needless() and signal.sigtimedwait(PASSED_ON, LOOK_EVERY_S) is None:
+        # Looked at after the wait: an agent that has just said its last word is not started again.
+        while signal.sigtimedwait(PASSED_ON, LOOK_EVERY_S) is None and not self._needless():
             self._keep_agent()
         return code
 
@@ -209,9 +210,7 @@ class Keeper:
         return False
 
     def _keep_agent(self) -> None:
-        """Start the run's agent when nobody holds its lock, and there is still something for it to do."""
-        if self._needless():
-            return
+        """Start the run's agent when nobody holds its lock. Touches nothing in the workspace, which may hang."""
         self.agents = [at for at in self.agents if time.monotonic() - at < 3600]
         if not self.intent.get("agent") or len(self.agents) >= AGENTS_AN_HOUR:
             return

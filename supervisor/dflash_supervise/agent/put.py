@@ -10,7 +10,7 @@ import shutil
 import zipfile
 from typing import Any, Dict
 
-from dflash_supervise.agent.files import make_folder, sync_folder
+from dflash_supervise.agent.files import COMPLETE, make_folder, sync_folder
 
 KINDS = ("trainer",)
 MAX_BYTES = 256 << 20
@@ -32,7 +32,7 @@ def target(workspace: str, kind: str, digest: str) -> str:
 
 def have(workspace: str, kind: str, digest: str) -> bool:
     """Whether it is there, complete."""
-    return os.path.isfile(os.path.join(target(workspace, kind, digest), ".complete"))
+    return os.path.isfile(os.path.join(target(workspace, kind, digest), COMPLETE))
 
 
 def put(workspace: str, kind: str, digest: str, offset: int, data: bytes, last: bool) -> Dict[str, Any]:
@@ -88,7 +88,7 @@ def _unpack(part: str, place: str, digest: str) -> None:
             if os.path.isabs(name) or name.startswith(".."):
                 raise ValueError(f"the archive holds {member.filename!r}, outside its folder")
         archive.extractall(beside)
-    with open(os.path.join(beside, ".complete"), "wb") as file:
+    with open(os.path.join(beside, COMPLETE), "wb") as file:
         os.fsync(file.fileno())
     if os.path.isdir(place):  # an earlier one that was never completed
         shutil.rmtree(place)

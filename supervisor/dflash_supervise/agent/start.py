@@ -9,14 +9,11 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from dflash_supervise.agent.files import read_json
+from dflash_supervise.agent.files import COMPLETE, UnsafeFolder, check_folder, read_json
 from dflash_supervise.agent.launch import workspace_of
 from dflash_supervise.agent.runtime import Runtime
 
 WAIT_S = 10.0  # a cold start on a network file system compiles our bytecode first
-
-
-COMPLETE = ".complete"  # written last into an unpacked folder
 
 
 class NotStarted(Exception):
@@ -49,8 +46,24 @@ def at_home(run_dir: str) -> Tuple[str, ...]:
     The stream runs from the workspace it was first asked for; a run must not end with somebody else's folder.
     """
     home = os.path.join(workspace_of(run_dir), ".dflash", "agent", agent_hash())
-    if home == agent_dir() or os.path.exists(os.path.join(home, COMPLETE)):
-        return (sys.executable, "-IS", home)
+    if home != agent_dir() and not _is_ours(home) and not _copy_to(home):
+        return agent_command()  # the workspace takes no files, or others could have put them there
+    return (sys.executable, "-IS", home)
+
+
+def _is_ours(home: str) -> bool:
+    """Whole, and nobody else could have written it: what is run must be what was sent."""
+    parent = os.path.dirname(home)
+    try:
+        for folder in (os.path.dirname(parent), parent, home):
+            check_folder(folder, private=False)
+    except (OSError, UnsafeFolder):
+        return False
+    return os.path.isfile(os.path.join(home, COMPLETE))
+
+
+def _copy_to(home: str) -> bool:
+    """Copy this code beside and rename it; True when it is there then, by us or by somebody at the same time."""
     beside = f"{home}.{os.getpid()}.tmp"
     try:
         os.makedirs(os.path.dirname(home), mode=0o700, exist_ok=True)
@@ -58,9 +71,7 @@ def at_home(run_dir: str) -> Tuple[str, ...]:
         os.rename(beside, home)
     except OSError:
         shutil.rmtree(beside, ignore_errors=True)
-        if not os.path.exists(os.path.join(home, COMPLETE)):
-            return agent_command()  # the workspace takes no files: ours must do
-    return (sys.executable, "-IS", home)
+    return _is_ours(home)
 
 
 def ensure_agent(runtime: Runtime, run_dir: str) -> Tuple[Optional[int], bool]:

@@ -22,7 +22,6 @@ PREFLIGHT_S = 180.0  # importing torch from a cold network disk
 AGENT_S = 30.0
 FIRST_WORD_S = 90.0
 REPLACE_S = 180.0
-REFUSED = 6
 
 _REFUSE = frozenset({"live_run", "unsafe_workspace", "held"})  # exit 6; the others are failed checks, exit 5
 # Whether GPUs are free is judged by the agent as attempt 0, with fresh readings each second.
@@ -105,12 +104,7 @@ def _hand_over(
         parts.links.follow(link, run_id, workspace)
         _tmux(link, wanted, spec, operation)
         link.request({"op": "ensure_agent", "workspace": workspace, "run_id": run_id}, AGENT_S)
-        try:
-            _first_word(words, operation)
-        except Failed as refused:
-            if refused.doc["exit_code"] == REFUSED:
-                _give_up(parts, run_id)
-            raise
+        _first_word(parts, words, operation)
     finally:
         parts.starting.discard(run_id)
         parts.ingest.unwatch(run_id, words)
@@ -217,7 +211,7 @@ def agent_dir(hello: Mapping[str, Any], workspace: str) -> str:
     return f"{base}/agent/{hello['hash']}"
 
 
-def _first_word(words: queue.Queue[Doc], operation: Operation) -> None:
+def _first_word(parts: Parts, words: queue.Queue[Doc], operation: Operation) -> None:
     """Wait for the first attempt, or the verdict that stands before it."""
     deadline = time.monotonic() + FIRST_WORD_S
     while True:
@@ -234,11 +228,12 @@ def _first_word(words: queue.Queue[Doc], operation: Operation) -> None:
             operation.say(f"attempt {record['attempt']} started, pid {record.get('pid')}")
             return
         if record["kind"] == "verdict" and _refuses(record):
+            _give_up(parts, record["run"])
             raise Failed(
                 str(record["verdict"]),
                 str(record.get("sentence", record["verdict"])),
                 fix=f"dflash-supervise why {operation.run_id}",
-                exit_code=REFUSED,
+                exit_code=6,
                 evidence=record.get("findings", []),
             )
 

@@ -127,6 +127,15 @@ def test_without_tmux_a_start_goes_on_where_that_was_asked_for(made: Bench) -> N
     assert start(made, no_tmux=True)["run_id"] in made.host.specs
 
 
+def test_a_refused_start_asks_the_host_to_stop_so_that_it_never_comes_true_by_itself(made: Bench) -> None:
+    made.host.on_ensure = lambda host, run_id: host.write(Writer(run=run_id).verdict("stale_process", attempt=1))
+    operation = made.operation()
+    with pytest.raises(Failed) as error:
+        launch.start(made.parts, wanted(), operation)
+    assert error.value.doc["exit_code"] == 6 and operation.run_id is not None
+    assert made.host.specs[operation.run_id]["goal"]["want"] == "stop"
+
+
 def test_a_stale_gpu_fails_the_start_with_exit_6_and_the_run_stays_with_its_verdict(made: Bench) -> None:
     evidence = [{"rule": "stale", "status": "failing", "reason": "GPU 3", "evidence": [{"what": "util", "value": 100}]}]
 
