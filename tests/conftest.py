@@ -109,13 +109,14 @@ def end_everything(lab: Laboratory) -> list[processes.Process]:
     left: dict[tuple[int, int], processes.Process] = {}
     # A keeper brings back its agent: what is killed here may have had a child in the meantime.
     for _ in range(20):
-        living = lab.leftovers() + lab.tmux_servers()
+        living, servers = lab.leftovers(), lab.tmux_servers()
         for process in living:
             left.setdefault((process.pid, process.start_ticks), process)
+        for process in living + servers:  # a server that was just killed may still be dying: that is no fault
             processes.send(process)
-        if not living:
+        if not living and not servers:
             break
-        processes.wait_until(lambda: not lab.leftovers(), 0.2)
+        processes.wait_until(lambda: not lab.leftovers() and not lab.tmux_servers(), 0.2)
     return list(left.values())
 
 
