@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from dflash_supervise.web import render
 from tests.browser.conftest import Desk
@@ -102,6 +102,21 @@ def test_the_stop_form_is_reached_and_sent_by_keyboard_alone(desk: Desk) -> None
         expect(button).to_be_focused()
         page.keyboard.press("Enter")
     assert desk.control.asked == [("set_goal", (QWEN, {"want": "stop"}))]
+
+
+def test_a_fresh_form_that_comes_late_takes_no_focus_away(desk: Desk) -> None:
+    page = desk.open("/runs/qwen-b16")
+    waiting: list[Route] = []
+    page.route("**/goal/stop", waiting.append)
+    page.locator("summary", has_text="Stop").press("Enter")
+    button = page.get_by_role("button", name="Stop this run")
+    expect(button).to_be_visible()
+    button.focus()
+    with page.expect_response("**/goal/stop"):
+        page.wait_for_function("() => document.querySelector('#stop-form')")
+        waiting[0].continue_()
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    expect(button).to_be_focused()
 
 
 def test_ages_grow_and_a_page_without_news_greys_out(desk: Desk) -> None:
