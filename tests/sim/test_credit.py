@@ -21,7 +21,7 @@ def test_what_was_given_up_stays_given_up_when_the_window_has_moved_on() -> None
     assert world.last.assessment.final and world.last.assessment.verdict is Verdict.CRASH
     world.run(5000, every_s=4)
     assert len(world.trainers) == count
-    world.goal = Goal("run", 2)
+    world.goal = Goal("run", 2, end_attempt=world.trainer.number)
     world.run(60)
     assert len(world.trainers) == count + 1
 
@@ -54,7 +54,7 @@ def test_an_attempt_that_a_person_asked_for_costs_nothing() -> None:
     world = trained()
     world.die(70, exc="KeyError", message="'x'")
     world.run(20)
-    world.goal = Goal("run", 2)
+    world.goal = Goal("run", 2, end_attempt=1)
     world.run(60)
     assert len(world.trainers) == 2 and world.memory.restarts == ()
     world.die(signal=11)

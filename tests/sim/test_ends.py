@@ -56,7 +56,7 @@ def test_an_observed_run_ends_no_leftovers_and_starts_over_none() -> None:
     other.trainer.leftovers = 1
     other.goal = Goal("run", 2)
     other.die(signal=11)
-    other.goal = Goal("run", 3)
+    other.goal = Goal("run", 3, end_attempt=1)
     other.run(60)
     assert not other.signals() and len(other.trainers) == 1
 
@@ -171,7 +171,7 @@ def test_a_person_who_starts_again_hears_that_the_gpus_are_taken() -> None:
     world.goal = Goal("stop", 2)
     world.run(10)
     world.foreign = True
-    world.goal = Goal("run", 3)
+    world.goal = Goal("run", 3, end_attempt=1)
     world.run(60)
     assert world.verdict is Verdict.STALE_PROCESS and world.pages() == ["foreign_process"]
 

@@ -142,7 +142,7 @@ def test_a_stop_that_is_taken_back_while_it_is_under_way_ends_in_a_new_attempt()
     world.trainer.dies_on_term_s = 20
     world.goal = Goal("stop", 2)
     world.run(5)
-    world.goal = Goal("run", 3)
+    world.goal = Goal("run", 3, end_attempt=1)
     world.run(40)
     assert launches(world) == 2 and world.verdict is Verdict.RUNNING and not world.memory.incidents
 
@@ -202,6 +202,50 @@ def test_a_restart_asked_for_before_a_hold_comes_after_it() -> None:
     assert launches(world) == 1 and world.last.assessment.next.why == "the run is on hold"
     assert world.last.assessment.next.in_s is not None
     world.run(60)
+    assert launches(world) == 2 and world.memory.restarts == ()
+
+
+def test_a_release_ends_the_hold_and_no_wait_that_a_killed_run_has() -> None:
+    world = trained()
+    world.die(signal=9, oom_kills=0)
+    world.run(60)
+    world.goal = Goal("hold", 2)
+    world.run(60)
+    world.goal = Goal("run", 3)
+    world.run(400)
+    assert launches(world) == 1 and world.last.assessment.next.what == "restart"
+    world.run(120)
+    assert launches(world) == 2 and len(world.memory.restarts) == 1, "it counts as the automatic restart that it is"
+
+
+def test_a_release_tries_nothing_again_that_needs_a_person() -> None:
+    world = trained()
+    world.goal = Goal("hold", 2)
+    world.run(5)
+    world.die(70, exc="KeyError", message="'x'")
+    world.run(60)
+    world.goal = Goal("run", 3)
+    world.run(600)
+    assert launches(world) == 1 and world.last.assessment.final
+
+
+def test_a_release_after_a_stop_starts_nothing() -> None:
+    world = trained()
+    world.trainer.dies_on_term_s = 20
+    world.goal = Goal("run", 2, end_attempt=1)
+    world.run(2)
+    for generation, want in enumerate(("stop", "hold", "run"), start=3):
+        world.goal = Goal(want, generation)
+        world.run(2)
+    world.run(100)
+    assert launches(world) == 1 and world.verdict is Verdict.STOPPED
+
+
+def test_a_restart_that_comes_as_the_attempt_dies_by_itself_is_not_lost() -> None:
+    world = trained()
+    world.die(70, exc="KeyError", message="'x'")
+    world.goal = Goal("run", 2, end_attempt=1)
+    world.run(20)
     assert launches(world) == 2 and world.memory.restarts == ()
 
 
@@ -277,7 +321,10 @@ def test_adopted_runs_are_ended_by_a_person_only_and_never_launched() -> None:
     assert not world.signals() and world.pages()
     world.goal = Goal("run", 2, end_attempt=1)
     world.run(30)
+    assert not world.signals(), "nobody could start it again"
+    world.goal = Goal("stop", 3)
+    world.run(30)
     assert world.signals() and not world.trainer.alive
-    world.goal = Goal("run", 3)
+    world.goal = Goal("run", 4, end_attempt=1)
     world.run(300)
     assert launches(world) == 1 and not [one for _, one in world.actions[1:] if isinstance(one, Launch)]

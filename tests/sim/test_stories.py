@@ -198,7 +198,7 @@ def test_a_stop_goal_ends_the_attempt_and_nothing_is_launched_after_it() -> None
     world.goal = Goal("stop", 2)
     world.run(600)
     assert world.verdict is Verdict.STOPPED and world.decision.assessment.final and len(world.trainers) == 1
-    world.goal = Goal("run", 3)
+    world.goal = Goal("run", 3, end_attempt=1)
     world.run(20)
     assert len(world.trainers) == 2 and world.verdict is Verdict.RUNNING
 

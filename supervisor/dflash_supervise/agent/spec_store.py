@@ -85,7 +85,7 @@ def apply_spec(
         # The workspace first: a run that only this host knows must not be acknowledged.
         write_json(os.path.join(folder, "spec.json"), data)
         write_json(runtime.in_run(spec.run_id, "spec.json"), data)
-        if spec.want == "run":
+        if spec.want == "run" and spec.end_attempt is not None:
             for name in ("final.json", "STOP"):
                 _unlink(os.path.join(folder, name))
         return parse_spec(data)

@@ -53,13 +53,13 @@ def decide(snapshot: Snapshot) -> Decision:
     goal = goals.in_force(snapshot.goal, before)
     if seen.attempt.number < before.attempt.number:
         return _history_lost(before, seen)
-    memory = goals.accept(_count_restart(fold(before, seen), before), goal)
+    memory = goals.accept(_count_restart(fold(before, seen), before), goal, kind)
     if memory.stop is not None and memory.stop.attempt != memory.attempt.number:
         memory = replace(memory, stop=None)  # of an attempt whose end this memory has missed
     memory = _history_found(memory, seen.at_s)
     lives = _lives(memory, seen, kind)
     if lives:
-        memory = goals.ask_for_end(memory, goal, seen)
+        memory = goals.ask_for_end(memory, goal, seen, kind)
     if goals.hold_left_s(goal, seen.at_s) is not None:
         memory = replace(memory, watching_since_s=seen.at_s)  # the end of a hold opens a new window
     view = View(seen.at_s, seen, memory, work_classes(seen))
@@ -101,7 +101,7 @@ def _count_restart(memory: Memory, before: Memory) -> Memory:
     """A new attempt that nobody asked for by hand costs one restart of its predecessor's cause."""
     number = memory.attempt.number
     last = next((ended for ended in memory.ended if ended.number == number - 1), None)
-    if number == before.attempt.number or last is None or last.again or memory.run_generation > last.generation:
+    if number == before.attempt.number or last is None or memory.again_after == last.number:
         return memory
     launched = Restart(memory.last_at_s, last.cause, number)
     return replace(memory, restarts=budget.remember(memory, launched))

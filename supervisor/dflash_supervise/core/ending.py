@@ -138,10 +138,8 @@ def _ended(
         checkpoint_step=attempt.checkpoint_step,
         code=view.seen.exit.code if view.seen.exit is not None else None,
         signal=view.seen.exit.signal if view.seen.exit is not None else None,
-        generation=stop.generation if stop is not None and stop.person else memory.goal_generation,
         credited=_credited(view, memory, begun, policy),
         person=stop is not None and stop.person,
-        again=stop is not None and stop.again,
     )
 
 

@@ -43,7 +43,7 @@ def plan(view: View, goal: Goal, policy: Policy, kind: str) -> Plan:
         if memory.final is not None:
             return Plan(final=memory.final, next=Next("nothing", None, memory.given_up))
         return Plan(launch=True, because="the goal is run")
-    if memory.final is None and kind != "adopted" and (last.again or memory.run_generation > last.generation):
+    if memory.final is None and memory.again_after == last.number:
         return Plan(launch=True, because="a person asked for it")
     # Judged as of the end: what was said then stays true, also when the window of the budget has moved on.
     response = respond(last, memory, policy, kind, last.ended_at_s)

@@ -28,8 +28,6 @@ class StopDecision:
     key_line: str = ""
     evidence: Tuple[Evidence, ...] = ()
     person: bool = False  # a goal asked for it, not a verdict
-    generation: int = 0  # of that goal
-    again: bool = False  # that goal wants another attempt in its place
 
 
 @dataclass(frozen=True)
@@ -84,10 +82,8 @@ class EndedAttempt:
     checkpoint_step: Optional[int] = None
     code: Optional[int] = None
     signal: Optional[int] = None
-    generation: int = 0  # of the goal that ended it, else of the goal then: a newer "run" asks for another attempt
     credited: bool = False  # a new checkpoint far beyond the best made later restarts free again
     person: bool = False
-    again: bool = False  # a person asked for another attempt in its place
 
 
 @dataclass(frozen=True)
@@ -142,7 +138,7 @@ class Memory:
     given_up: str = ""  # why no first attempt is launched, until a newer goal
     goal_generation: int = 0
     goal_want: str = "run"  # of that generation
-    run_generation: int = 0  # the newest goal that wanted "run"
+    again_after: Optional[int] = None  # a person asked for another attempt after this one
     launch: Optional[LaunchDecision] = None
     remedies: Tuple[str, ...] = ()
     final: Optional[Verdict] = None

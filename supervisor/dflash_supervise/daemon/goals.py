@@ -6,9 +6,11 @@ import logging
 import time
 from typing import Any
 
+from dflash_supervise.core.goals import wishes
 from dflash_supervise.daemon import request
 from dflash_supervise.daemon.parts import Parts
 from dflash_supervise.link import LinkError
+from dflash_supervise.store import asks_for_another
 from dflash_supervise.web.control import Refused
 
 Doc = dict[str, Any]
@@ -25,18 +27,12 @@ def set_goal(parts: Parts, run_id: str, goal: Doc) -> Doc:
     Returns:
         {"generation", "delivered": the host holds it, "acknowledged": its agent said so}
     Raises:
-        Refused: the run is over or belongs to another supervisor.
+        Refused: the run is over, cannot be started again, or belongs to another supervisor.
     """
     run = parts.store.run(run_id)
     if run is None:
         raise Refused("no_such_run", f"there is no run {run_id}", exit_code=102, http_status=404)
-    if run["final"] and goal["want"] != "run":
-        raise Refused(
-            "already_over",
-            f"{run['name']} is over: {run['sentence']}",
-            f"start it again with: dflash-supervise restart {run['name']}",
-            exit_code=3,
-        )
+    _check(run, goal)
     if run["read_only"]:
         raise Refused(
             "spec_conflict",
@@ -45,6 +41,25 @@ def set_goal(parts: Parts, run_id: str, goal: Doc) -> Doc:
         )
     spec = parts.handover.change(run["id"], goal)
     return {"generation": spec["generation"], **_deliver(parts, run["id"], spec)}
+
+
+def _check(run: Doc, goal: Doc) -> None:
+    """Refuse what would be taken and then change nothing.
+
+    Raises:
+        Refused
+    """
+    open_to = wishes(run["kind"], run["verdict"], run["final"])
+    again = asks_for_another(goal)
+    if ("restart" if again else "hold" if goal["want"] == "run" else goal["want"]) in open_to:
+        return
+    if again and not run["final"]:
+        text = f"{run['name']} was started by somebody else, so it cannot be started again from here"
+        raise Refused("not_ours", text, f"start it by hand, then watch it with: dflash-supervise adopt {run['target']}")
+    fix = f"a new run: dflash-supervise start {run['target']}"
+    if "restart" in open_to:
+        fix = f"start it again with: dflash-supervise restart {run['id']}"
+    raise Refused("already_over", f"{run['name']} is over: {run['sentence']}", fix, exit_code=6 if again else 3)
 
 
 def _deliver(parts: Parts, run_id: str, spec: Doc) -> Doc:

@@ -256,8 +256,13 @@ def _accepted(state: RunState, record: Mapping[str, Any]) -> None:
         return
     state.row["acknowledged"] = max(state.row["acknowledged"], generation)
     state.row["delivered"] = max(state.row["delivered"], generation)
-    if (record.get("goal") or {}).get("want") == "run":
+    if asks_for_another(record.get("goal") or {}):
         state.row["final"] = False  # a newer verdict says when it is over again
+
+
+def asks_for_another(goal: Mapping[str, Any]) -> bool:
+    """Whether a goal is a restart, which names an attempt; a plain ``run`` only ends a hold."""
+    return goal.get("want") == "run" and goal.get("end_attempt") is not None
 
 
 def _put_machine(connection: Connection, state: RunState, record: Mapping[str, Any]) -> None:

@@ -90,7 +90,7 @@ class Store(Reading):
         return {"spec": json.loads(row["spec"]), **{key: row[key] for key in keys}}
 
     def put_spec(self, spec: Mapping[str, Any], *, tell_from: int | None = None) -> None:
-        """What is wanted now. A newer ``run`` opens a run that was over."""
+        """What is wanted now. A restart opens a run that was over."""
         values: Doc = {
             "spec": json.dumps(dict(spec)),
             "generation": spec["generation"],
@@ -98,7 +98,7 @@ class Store(Reading):
         }
         if tell_from is not None:
             values.update(tell_from=tell_from, owner_elsewhere=None)
-        if spec["goal"]["want"] == "run":
+        if apply.asks_for_another(spec["goal"]):
             values["final"] = False
         self._update_run(spec["run_id"], values)
 

@@ -190,7 +190,7 @@ def _add_writes(router: APIRouter, store: Reads, control: Control) -> None:
         run = found(store.run(name), name)
         wanted = request.model_dump(exclude_none=True, exclude={"yes"})
         if wanted.get("end_attempt") == "current":
-            wanted["end_attempt"] = run.get("attempt")
+            wanted["end_attempt"] = run.get("attempt") or 0
         return control.set_goal(str(run["id"]), wanted)
 
     @router.post("/hosts/trust")

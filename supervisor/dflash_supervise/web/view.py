@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dflash_supervise.core.goals import wishes
 from dflash_supervise.core.verdicts import Evidence, Finding, Status
 from dflash_supervise.web.control import Doc
 from dflash_supervise.web.words import quantity, spoken, tone, unix
@@ -40,6 +41,7 @@ class RunView:
     open_incidents: int
     pending_goal: str
     final: bool
+    wishes: tuple[str, ...]  # what a person can ask of it now
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ def run_view(doc: Doc, *, stale_s: float) -> RunView:
         open_incidents=int(doc.get("open_incidents") or 0),
         pending_goal=_pending_goal(doc),
         final=final,
+        wishes=wishes(str(doc.get("kind") or ""), verdict, final),
     )
 
 

@@ -86,10 +86,17 @@ def test_restart_ends_the_current_attempt_and_can_wait_for_the_next_ones_step(
     assert restart.command.name == "restart"
 
 
-def test_a_run_that_has_ended_is_restarted_by_wanting_it(invoke: Invoke, daemon: DaemonDouble) -> None:
+def test_a_restart_names_the_attempt_also_of_a_run_that_has_ended(invoke: Invoke, daemon: DaemonDouble) -> None:
     daemon.runs = [run_doc(verdict="crash", final=True, exit_status=100)]
     assert invoke("restart", "qwen", "--yes").code == 0
-    assert daemon.posts(f"/runs/{RUN}/goal") == [{"want": "run", "yes": True}]
+    assert daemon.posts(f"/runs/{RUN}/goal") == [{"want": "run", "end_attempt": "current", "yes": True}]
+
+
+def test_a_restart_says_that_it_ends_the_hold(invoke: Invoke, daemon: DaemonDouble) -> None:
+    daemon.runs = [run_doc(goal={"want": "hold", "generation": 1, "acknowledged": True})]
+    assert "the restart ends the hold" in invoke("restart", "qwen", "--yes").err
+    daemon.runs = [run_doc()]
+    assert "hold" not in invoke("restart", "qwen", "--yes").err
 
 
 def test_hold_takes_a_duration_and_release_ends_it(invoke: Invoke, daemon: DaemonDouble) -> None:

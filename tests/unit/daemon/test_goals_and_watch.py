@@ -70,17 +70,32 @@ def test_a_goal_for_a_host_that_is_away_waits_and_is_handed_over_when_it_is_back
     assert len(made.host.ops("spec")) == 1, "what was delivered is not sent again"
 
 
-def test_an_ended_run_takes_no_goal_but_run(made: Bench) -> None:
+def test_an_ended_run_takes_no_goal_but_a_restart(made: Bench) -> None:
     run_id, write = started(made)
     made.host.write(write.verdict("crash", cause="bug_in_code", final=True))
-    with pytest.raises(Refused, match="is over"):
-        goals.set_goal(made.parts, run_id, {"want": "stop"})
-    goals.set_goal(made.parts, run_id, {"want": "run"})
+    for want in ("stop", "hold", "run"):
+        with pytest.raises(Refused, match="is over") as refused:
+            goals.set_goal(made.parts, run_id, {"want": want})
+        assert refused.value.fix.endswith(f"restart {run_id}")
+    goals.set_goal(made.parts, run_id, {"want": "run", "end_attempt": 1})
     assert run_of(made, run_id)["final"] is False
     made.host.write(write.verdict("starting", attempt=2))
     assert run_of(made, run_id)["verdict"] == "starting"
     with pytest.raises(Refused, match="no run"):
         goals.set_goal(made.parts, "none", {"want": "run"})
+
+
+def test_what_could_not_be_started_again_takes_no_restart(made: Bench) -> None:
+    run_id, write = started(made)
+    made.host.write(write.verdict("completed", final=True))
+    with pytest.raises(Refused, match="is over") as refused:
+        goals.set_goal(made.parts, run_id, {"want": "run", "end_attempt": 1})
+    assert refused.value.exit_code == 6 and "start lab8:/w" in refused.value.fix
+    theirs = spec("theirs-2605041203-1a2b", kind="adopted")
+    made.store.add_run(theirs, host="lab8", target="lab8:/w")
+    with pytest.raises(Refused, match="started by somebody else"):
+        goals.set_goal(made.parts, theirs["run_id"], {"want": "run", "end_attempt": 1})
+    assert run_of(made, theirs["run_id"])["goal"]["generation"] == 1
 
 
 def test_another_supervisors_takeover_makes_us_read_only(made: Bench) -> None:
@@ -198,6 +213,26 @@ def test_adopting_a_session_observes_only(made: Bench) -> None:
     assert operation.run_id not in made.host.contexts
     with pytest.raises(Refused, match="absolute"):
         adopt.adopt(made.parts, {"target": "lab8:/w", "pid": 5, "log": "out.log"}, {}, made.operation())
+
+
+@pytest.mark.parametrize(
+    ("what", "sessions", "said"),
+    [
+        ({"pid": 999999}, [], "there is no process 999999 on lab8"),
+        ({"pid": 999999, "log": "/w/out.log"}, [], "there is no process 999999 on lab8"),
+        ({"tmux": "tran"}, ["train", "notes"], "there is no tmux session tran; sessions are: train, notes"),
+        ({"tmux": "tran"}, [], "there is no tmux session tran; lab8 has none"),
+        ({"tmux": "train"}, ["train"], "nothing runs in the tmux session train"),
+    ],
+)
+def test_adopting_what_is_not_there_says_what_is_and_leaves_no_run(
+    made: Bench, what: Doc, sessions: list[str], said: str
+) -> None:
+    made.host.there = {"pid": None, "sessions": sessions}
+    with pytest.raises(Failed) as error:
+        adopt.adopt(made.parts, {"target": "lab8:/w", **what}, {}, made.operation())
+    assert (error.value.doc["message"], error.value.doc["exit_code"]) == (said, 5)
+    assert made.store.runs() == [] and made.host.specs == {} and made.host.options == {}
 
 
 def test_taking_over_raises_the_generation_and_does_not_tell_the_history_again(made: Bench) -> None:

@@ -128,13 +128,18 @@ def test_a_final_verdict_gives_the_exit_status(
     assert store.live_runs() == []
 
 
-def test_a_newer_goal_opens_a_run_that_was_over(tmp_path: Path) -> None:
+def test_a_restart_opens_a_run_that_was_over_and_a_release_does_not(tmp_path: Path) -> None:
     store, write = open_store(tmp_path), Writer()
     store.apply(RUN, [write.spec(1), write.verdict("crash", cause="bug_in_code", final=True)])
-    store.put_spec({**store.spec(RUN)["spec"], "generation": 2})
+    before = store.spec(RUN)["spec"]
+    store.put_spec({**before, "generation": 2})
+    store.apply(RUN, [write.spec(2)])
+    released = store.run(RUN)
+    assert released is not None and released["final"]
+    store.put_spec({**before, "generation": 3, "goal": {"want": "run", "end_attempt": 1}})
     run = store.run(RUN)
     assert run is not None and not run["final"] and run["goal"]["acknowledged"] is False
-    store.apply(RUN, [write.spec(2), write.verdict("starting", attempt=2)])
+    store.apply(RUN, [write.spec(3, end_attempt=1), write.verdict("starting", attempt=2)])
     again = store.run(RUN)
     assert again is not None and again["goal"] == {**run["goal"], "acknowledged": True}
 

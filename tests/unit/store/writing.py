@@ -108,8 +108,8 @@ class Writer:
         facts = {"key_line": "k", "code": 1, "signal": None, "step": 5, "checkpoint_step": 4, "ran_s": 9.0}
         return self("attempt_end", attempt=attempt, verdict=verdict, cause=cause, **facts)
 
-    def spec(self, generation: int, want: str = "run") -> Doc:
-        return self("spec", generation=generation, goal={"want": want}, owner="sup-1")
+    def spec(self, generation: int, want: str = "run", **goal: Any) -> Doc:
+        return self("spec", generation=generation, goal={"want": want, **goal}, owner="sup-1")
 
 
 def open_store(folder: Path, clock: Clock | None = None, **run: Any) -> Store:

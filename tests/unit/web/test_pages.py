@@ -82,6 +82,18 @@ def test_a_run_page_has_ladder_reasons_charts_strips_log_and_forms(dashboard: Da
     assert all(form["method"] == "post" for form in page.all("form"))
 
 
+def test_a_run_that_is_over_offers_only_what_it_would_take(dashboard: Dashboard) -> None:
+    def offered(run_id: str, **change: object) -> list[str]:
+        dashboard.store.docs[run_id].update(change)
+        page = read(dashboard, f"/runs/{run_id}")
+        return [str(field["value"]) for field in page.all("input") if field.get("name") == "wish"]
+
+    run_id = "llama-anchor-2605041203-1a2b"
+    assert offered(run_id, final=True, verdict="crash") == ["restart"]
+    assert offered(run_id, verdict="completed") == []
+    assert offered(run_id, verdict="running", final=False, kind="adopted") == ["hold", "stop"]
+
+
 def test_old_news_is_called_old_and_proves_nothing(dashboard: Dashboard) -> None:
     page = read(dashboard, "/runs/mistral-long")
     assert "The host cannot be reached: everything below is what was last heard" in page.words

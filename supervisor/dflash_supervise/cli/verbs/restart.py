@@ -15,19 +15,23 @@ from dflash_supervise.cli import exits, options, say, words
 @options.dry_run_option
 @options.json_option
 def command(run: str, wait_for_step: bool, timeout: float, yes: bool, dry_run: bool, as_json: bool) -> int:
-    """End the current attempt and start the next one from the last complete checkpoint; also a run that has ended.
+    """End the current attempt and start the next one from the last complete checkpoint; also after a run has failed,
+    was given up or was stopped.
 
-    The next attempt starts only when the GPUs are proven free.
+    The next attempt starts only when the GPUs are proven free. A hold ends with it. Exit status 6: there is nothing to
+    start again, because the run is complete or was started by somebody else.
     """
     from dflash_supervise.cli import clean, goals, runs, session, watch
 
     with session.connect() as api:
         found = runs.find(api, run)
         name, before = str(found["name"]), int(found.get("attempt") or 0)
-        goal = {"want": "run"} if found.get("final") else {"want": "run", "end_attempt": "current"}
+        goal = {"want": "run", "end_attempt": "current"}
         if dry_run:
             return goals.dry(as_json, found, goal, f"restart {name}")
-        goals.confirm(f"Restart {name}?", yes=yes, shown=clean.document(goals.losses(found)))
+        held = (found.get("goal") or {}).get("want") == "hold"
+        shown = goals.losses(found) + (["it is on hold; the restart ends the hold"] if held else [])
+        goals.confirm(f"Restart {name}?", yes=yes, shown=clean.document(shown))
         answer = goals.change(api, found, goal)
         with session.detaching(f"the restart goes on without us; see: {words.command('status', name)}"):
             now = goals.acknowledged(api, found, answer)
