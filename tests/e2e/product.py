@@ -37,14 +37,24 @@ SHORT_POLICY: dict[str, Any] = {
 class Product:
     """Start runs with ``start``, look with ``run``, ``records`` and ``cli``; ``close`` ends the daemon."""
 
-    def __init__(self, home: Path, workspace: Path, cache: Path, slack_url: str) -> None:
-        self.home, self.workspace, self.cache = home, workspace, cache
+    def __init__(
+        self,
+        home: Path,
+        workspace: Path,
+        cache: Path,
+        slack_url: str = "",
+        *,
+        host: str = "gpubox",
+        program: tuple[str, ...] = CLI,
+    ) -> None:
+        self.home, self.workspace, self.cache, self.host, self.program = home, workspace, cache, host, program
         self.state = home / "state" / "dflash-supervise"
         config = home / "config" / "dflash-supervise" / "config.toml"
         config.parent.mkdir(parents=True, exist_ok=True)
         policy = "".join(f"{key} = {value}\n" for key, value in SHORT_POLICY.items())
+        slack = f'[slack]\nwebhook = "{slack_url}"\n' if slack_url else ""
         config.write_text(
-            f'[daemon]\nport = 0\n[start]\npython = "{sys.executable}"\n[slack]\nwebhook = "{slack_url}"\n'
+            f'[daemon]\nport = 0\n[start]\npython = "{sys.executable}"\n{slack}'
             f"[alerts]\nallow_loopback_http = true\ninterval_s = 0.1\nretry_max_s = 2.0\nagent_silent_s = 5.0\n"
             f"[policy]\n{policy}"
         )
@@ -54,7 +64,12 @@ class Product:
     def cli(self, *words: str, within_s: float = COMMAND_S) -> subprocess.CompletedProcess[str]:
         """One command of the user; the result is not checked."""
         return subprocess.run(
-            [*CLI, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=within_s, check=False
+            [*self.program, *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=within_s,
+            check=False,
         )
 
     def start(self, *words: str, fault: str = "", steps: int = 400) -> str:
@@ -63,13 +78,13 @@ class Product:
         options = [word for setting in settings for word in ("--set", setting)]
         if fault:
             options += ["--env", f"DFLASH_FAULT={fault}"]
-        done = self.cli("start", f"gpubox:{self.workspace}", "--detach", *options, *words)
+        done = self.cli("start", f"{self.host}:{self.workspace}", "--detach", *options, *words)
         assert done.returncode == 0, done.stderr
         return done.stdout.split()[-1]
 
     def start_command(self, *command: str, folder: Path | None = None) -> str:
         """Start a foreign command, detached, under the policy auto; in another workspace when one is given."""
-        place = f"gpubox:{folder or self.workspace}"
+        place = f"{self.host}:{folder or self.workspace}"
         done = self.cli("start", place, "--detach", "--policy", "auto", "--", *command)
         assert done.returncode == 0, done.stderr
         return done.stdout.split()[-1]
@@ -78,7 +93,7 @@ class Product:
         """Bring the daemon up as its unit would, and wait until it answers."""
         log = (self.home / "daemon.out").open("ab")
         subprocess.Popen(
-            [*CLI, "daemon", "run"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            [*self.program, "daemon", "run"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
         log.close()
         self.wait("the daemon answers", lambda: bool(self.get("/runs")), 40.0)

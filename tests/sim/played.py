@@ -47,6 +47,7 @@ class Trainer:
     dies_on_term_s: float = 1.0
     asked_at_s: float | None = None
     worker_steps: dict[str, int] = field(default_factory=dict)
+    absent: str = ""  # UUID of the GPU whose rank never comes while the others spin
     dead: set[str] = field(default_factory=set)
     slow: set[str] = field(default_factory=set)  # alive, and busy with something else
     stacks: list[StackSample] = field(default_factory=list)

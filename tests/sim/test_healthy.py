@@ -111,6 +111,15 @@ def test_spinning_gpus_without_stacks_are_a_culprit_but_not_while_more_cpu_is_us
         assert bool(world.signals()) is killed, cores
 
 
+def test_a_gpu_that_stands_idle_while_the_others_spin_is_pointed_at() -> None:
+    world = trained(gpus=gpus(3))
+    world.hidden = {"stacks"}
+    world.trainer.mode, world.trainer.absent = "spinning", "GPU-1"
+    world.run(95)
+    assert world.said_cause("nccl_spin", Verdict.HANG) and world.signals()
+    assert "GPU 1 stands idle while GPU 0, 2 spins at idle power" in world.memory.incidents[0].sentence
+
+
 def test_a_gpu_of_somebody_else_that_spins_accuses_nobody_and_one_that_works_explains_nothing() -> None:
     world = trained(gpus=gpus(2), kind="bundled")
     theirs = GpuHolder(7, 2**30, ours=False)

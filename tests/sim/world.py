@@ -134,7 +134,7 @@ class World:
         if trainer is None or not trainer.alive or gpu.error:
             return gpu
         util, power = {"training": BUSY, "generating": BUSY, "spinning": (100.0, 125.0)}.get(trainer.mode, (0.0, 124.0))
-        if trainer.mode == "training" and not self._steps(trainer):
+        if gpu.uuid == trainer.absent or (trainer.mode == "training" and not self._steps(trainer)):
             util, power = 0.0, 124.0
         return replace(gpu, util_pct=util, power_w=power, mem_used_bytes=40 * GIB)
 

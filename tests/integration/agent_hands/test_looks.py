@@ -7,7 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from dflash_supervise.agent.proc import read_stat, start_ticks
@@ -90,18 +91,40 @@ def test_a_set_without_connections_moves_nothing_and_a_gone_process_is_no_riddle
 
 def test_counters_of_many_sockets_come_in_one_look() -> None:
     """The kernel's dump of some hundred sockets spans several messages."""
-    server = socket.create_server(("127.0.0.1", 0), backlog=300)
-    accepted: list[socket.socket] = []
-    thread = threading.Thread(target=lambda: accepted.extend(server.accept()[0] for _ in range(200)))
-    thread.start()
-    clients = [socket.create_connection(server.getsockname()) for _ in range(200)]
-    thread.join(20)
-    before = moved_bytes([os.getpid()])
-    for client in clients:
-        client.sendall(b"x" * 10)
-    for other in accepted:
-        assert other.recv(10) == b"x" * 10
-    # Each byte counts where it was acknowledged and where it was received.
-    until(lambda: moved_bytes([os.getpid()]) == (before or 0) + 200 * 20, "all bytes are counted")
-    for one in (*clients, *accepted, server):
-        one.close()
+    with _talking_pair() as (process, connections):
+        before = moved_bytes([process.pid])
+        for one in connections:
+            one.sendall(b"x" * 10)
+        until(lambda: moved_bytes([process.pid]) == (before or 0) + 200 * 10, "all bytes are counted")
+
+
+def test_what_the_processes_of_a_set_tell_each_other_is_no_news() -> None:
+    with _talking_pair() as (process, connections):
+        mine = {os.getpid(), process.pid}
+        before = moved_bytes(mine)
+        for one in connections:
+            one.sendall(b"x" * 10)
+        until(lambda: (moved_bytes([process.pid]) or 0) >= 200 * 10, "the bytes have arrived")
+        assert moved_bytes(mine) == before
+
+
+@contextmanager
+def _talking_pair() -> Iterator[tuple[subprocess.Popen[bytes], list[socket.socket]]]:
+    """A process that reads from 200 connections, half of them IPv4 in an IPv6 socket, and our ends of them."""
+    source = (
+        "import socket, sys; v4, v6 = [socket.create_connection(('127.0.0.1', int(sys.argv[1]))) for _ in range(100)],"
+        " [socket.socket(socket.AF_INET6) for _ in range(100)]\n"
+        "for one in v6: one.connect(('::ffff:127.0.0.1', int(sys.argv[1])))\n"
+        "for one in (*v4, *v6): one.recv(10)\n"
+        "v4[0].recv(10)"
+    )
+    with socket.create_server(("127.0.0.1", 0), backlog=300) as server:
+        process = subprocess.Popen([sys.executable, "-c", source, str(server.getsockname()[1])])
+        connections = [server.accept()[0] for _ in range(200)]
+    try:
+        yield process, connections
+    finally:
+        for one in connections:
+            one.close()
+        process.kill()
+        process.wait()

@@ -55,7 +55,7 @@ def culprit(view: View, policy: Policy, *, flat_s: float, confirm_s: float, know
         return _standing(view, *pair)
     moving = len({sample.digest for sample in fresh}) > 1
     if all_spin(view) and not moving and not _works_besides(view):
-        return Culprit("every GPU at work spins at idle power", "nccl_spin")
+        return Culprit(_spinning(view), "nccl_spin")
     return Culprit()
 
 
@@ -99,6 +99,17 @@ def all_spin(view: View) -> bool:
         return False
     kinds = set(view.work.values())
     return gpuwork.SPINNING in kinds and not kinds & set(gpuwork.AT_WORK) and gpuwork.UNKNOWN not in kinds
+
+
+def _spinning(view: View) -> str:
+    """Who waits and, where a card of the run stands idle beside them, who never came."""
+    assert isinstance(view.seen.gpus, GpusReading), "all_spin has looked"
+    kinds = [(gpu.index, view.work.get(gpu.uuid)) for gpu in view.seen.gpus.gpus]
+    waiting = [str(index) for index, kind in kinds if kind == gpuwork.SPINNING]
+    absent = [str(index) for index, kind in kinds if kind in (gpuwork.IDLE, gpuwork.OFF)]
+    if not absent:
+        return "every GPU at work spins at idle power"
+    return f"GPU {', '.join(absent)} stands idle while GPU {', '.join(waiting)} spins at idle power and waits for it"
 
 
 def _works_besides(view: View) -> bool:
