@@ -22,7 +22,8 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp "$here/package.json" "$here/package-lock.json" "$here/.npmrc" "$work/"
-(cd "$work" && "$npm" ci --loglevel=error)
+# Only what went wrong is worth a line: no advertisements, no audit of what the lock file has decided.
+(cd "$work" && "$npm" ci --no-fund --no-audit --no-update-notifier --loglevel=error >/dev/null)
 
 rm -rf "$vendor"
 mkdir -p "$vendor"

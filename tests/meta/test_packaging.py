@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -80,3 +82,24 @@ def test_the_source_archive_can_run_the_tests(built: Path) -> None:
     assert path.name == f"dflash_supervise-{version}.tar.gz"
     assert {"Makefile", "constraints.txt", "LICENSE", "tests/conftest.py", "tests/fakes/nvml/nvml.c"} <= names
     assert {"tests/fakes/fake-nvidia-smi", "deploy/Dockerfile", "pyproject.toml"} <= names
+
+
+def test_fetching_the_front_end_says_one_line_of_ours_and_nothing_of_npms(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "templates" / "assets", tmp_path / "assets")
+    (tmp_path / "bin").mkdir()
+    npm = tmp_path / "bin" / "npm"
+    files = "htmx.org/dist/htmx.min.js htmx.org/dist/ext/hx-sse.min.js htmx.org/LICENSE"
+    files += " uplot/dist/uPlot.iife.min.js uplot/dist/uPlot.min.css uplot/LICENSE"
+    npm.write_text(
+        "#!/bin/sh\n"
+        f'echo "$@" > {tmp_path}/asked\n'
+        f"for file in {files}; do mkdir -p node_modules/$(dirname $file); touch node_modules/$file; done\n"
+        "echo added 2 packages in 1s\n"
+    )
+    npm.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    script = str(tmp_path / "assets" / "vendor.sh")
+    done = subprocess.run(["sh", script], env=env, capture_output=True, text=True, check=True, timeout=30)
+    assert (done.stdout, done.stderr) == ("vendor: dashboard libraries are in place\n", "")
+    asked = (tmp_path / "asked").read_text().split()
+    assert {"--no-fund", "--no-audit", "--no-update-notifier", "--loglevel=error"} <= set(asked)

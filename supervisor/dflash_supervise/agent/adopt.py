@@ -64,15 +64,31 @@ def find_main(wanted: Adopt, proc_root: str = "/proc") -> Optional[Key]:
     return None
 
 
+def look_for(wanted: Adopt, proc_root: str = "/proc") -> Dict[str, Any]:
+    """Whether what is to be adopted is there now: {"pid": its main process or None, "sessions": what tmux has}.
+
+    Asked before a run is made of it: a mistyped name must leave none behind.
+    """
+    main = find_main(wanted, proc_root)
+    sessions = _tmux("list-sessions", "-F", "#{session_name}") if wanted.tmux is not None else []
+    return {"pid": main[0] if main is not None and main != GONE else None, "sessions": sessions}
+
+
 def _pane_pid(session: str) -> Optional[int]:
     """The first pane's process of a session on the user's own tmux server."""
+    panes = _tmux("list-panes", "-s", "-t", "=" + session, "-F", "#{pane_pid}")
+    return int(panes[0]) if panes and panes[0].isdigit() else None
+
+
+def _tmux(*words: str) -> List[str]:
+    """The lines of its answer; none when there is no tmux, no server or no such session."""
     tmux = shutil.which("tmux")
     if tmux is None:
-        return None
+        return []
     env = {key: value for key, value in os.environ.items() if key not in ("TMUX", "TMUX_PANE")}
     try:
         done = subprocess.run(
-            [tmux, "list-panes", "-s", "-t", "=" + session, "-F", "#{pane_pid}"],
+            [tmux, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -81,9 +97,8 @@ def _pane_pid(session: str) -> Optional[int]:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    first = done.stdout.decode("ascii", "replace").split()[:1]
-    return int(first[0]) if first and first[0].isdigit() else None
+        return []
+    return done.stdout.decode("utf-8", "replace").splitlines()
 
 
 def _trainer_below(pane: Key, proc_root: str) -> Key:

@@ -78,7 +78,9 @@ class Sealing:
         }
         outcomes = dict.fromkeys(collectors, f"not finished within {self._limit_s:.0f} s")
         try:
-            os.makedirs(self._dir, mode=0o700, exist_ok=True)
+            # Only the last folder: a run directory that somebody deleted does not come back by itself.
+            if not os.path.isdir(self._dir):
+                os.mkdir(self._dir, 0o700)
         except OSError as error:
             outcomes = dict.fromkeys(collectors, str(error))
             collectors = {}

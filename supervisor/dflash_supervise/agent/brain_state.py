@@ -1,16 +1,17 @@
-"""brain.json: the core's memory between two agents."""
+"""brain.json: the core's memory between two agents, in the run directory, else in the runtime folder."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Dict, Optional, Tuple
 
 from dflash_supervise.agent.files import read_json, write_json
 from dflash_supervise.core.memory import Memory
 from dflash_supervise.wire import from_json, to_json
 
 SCHEMA = 1
+NAME = "brain.json"
 
 
 @dataclass(frozen=True)
@@ -21,14 +22,15 @@ class Loaded:
     lost: Optional[str] = None
 
 
-def load(run_dir: str) -> Loaded:
-    """The memory as it was saved; an empty one when there is none.
+def load(run_dir: str, spare: Optional[str] = None) -> Loaded:
+    """The memory as it was saved last, in either folder; an empty one when there is none.
 
     Raises:
         OSError: the workspace does not answer properly.
     """
-    path = os.path.join(run_dir, "brain.json")
-    data = read_json(path)
+    path = os.path.join(run_dir, NAME)
+    home, kept = read_json(path), read_json(os.path.join(spare, NAME)) if spare is not None else None
+    data = kept if kept is not None and (home is None or _after(kept) > _after(home)) else home
     if data is None:
         lost = "brain.json is there and holds no JSON object" if os.path.lexists(path) else None
         return Loaded(Memory(), lost)
@@ -38,10 +40,29 @@ def load(run_dir: str) -> Loaded:
         return Loaded(Memory(), f"brain.json cannot be read: {error}")
 
 
-def save(run_dir: str, memory: Memory, durable: bool) -> None:
+def save(
+    run_dir: str, memory: Memory, durable: bool, *, spare: Optional[str] = None, after: Tuple[str, int] = ("", 0)
+) -> None:
     """Replace the saved memory. ``durable``: on disk when this returns, as before an action.
 
+    Args:
+        spare: the folder that takes it when the run directory does not.
+        after: (epoch, seq) of the newest record; it tells which of two copies is the newer.
     Raises:
-        OSError
+        OSError: the run directory does not take it; the spare folder has it unless that refuses too.
     """
-    write_json(os.path.join(run_dir, "brain.json"), {"schema": SCHEMA, "memory": to_json(memory)}, durable=durable)
+    data = {"schema": SCHEMA, "after": list(after), "memory": to_json(memory)}
+    try:
+        write_json(os.path.join(run_dir, NAME), data, durable=durable)
+    except OSError:
+        if spare is not None:
+            write_json(os.path.join(spare, NAME), data, durable=durable)
+        raise
+
+
+def _after(data: Dict[str, Any]) -> Tuple[str, int]:
+    try:
+        epoch, seq = data["after"]
+        return str(epoch), int(seq)
+    except (KeyError, TypeError, ValueError):
+        return "", 0

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 from dflash_supervise.agent import spec_store
 from dflash_supervise.agent.files import UnsafeFolder
@@ -21,8 +21,8 @@ Check = Dict[str, Any]
 LEAST_SHM_BYTES = 1 << 30
 
 
-def doctor(runtime: Runtime, workspace: str) -> List[Check]:
-    """All checks, in the order in which a person should read them."""
+def doctor(runtime: Runtime, workspace: str, pythons: Sequence[str] = ()) -> List[Check]:
+    """All checks, in the order in which a person should read them. pythons: see ``preflight``."""
     return [
         _python(),
         _workspace(workspace),
@@ -32,7 +32,7 @@ def doctor(runtime: Runtime, workspace: str) -> List[Check]:
         _runtime(runtime),
         _tmux(),
         *_gpus(runtime),
-        _trainer_python(runtime, workspace),
+        _trainer_python(runtime, workspace, pythons),
         _kernel_log(),
         _logout(),
         _oom(),
@@ -143,8 +143,8 @@ def _gpus(runtime: Runtime) -> List[Check]:
     return checks
 
 
-def _trainer_python(runtime: Runtime, workspace: str) -> Check:
-    found, tried = find_python(runtime, workspace, None, need_cuda=False)
+def _trainer_python(runtime: Runtime, workspace: str, pythons: Sequence[str]) -> Check:
+    found, tried = find_python(runtime, workspace, None, need_cuda=False, also=pythons)
     if found is not None:
         cuda = f"CUDA {found.cuda}" if found.cuda else "no CUDA"
         detail = f"{found.path} with Python {found.version}, torch {found.torch}, {cuda}"

@@ -1,7 +1,8 @@
 """The stream process on the SSH channel: requests come in as JSON lines, answers and news go out behind RS (0x1e).
 
-It holds no state that matters and ends itself: on the end of stdin, or after 60 s without a request line (a peer
-behind a dead network). Nothing a workspace does can hold it up: every request and every followed run has its thread.
+It holds no state that matters and ends itself: on the end of stdin, after 60 s without a request line (a peer behind a
+dead network), or when its own code was deleted (the peer comes back and brings new). Nothing a workspace does can hold
+it up: every request and every followed run has its thread.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class Stream:
         buffer = b""
         while True:
             now = time.monotonic()
-            if now - heard > self._idle_s:
+            if now - heard > self._idle_s or self._requests.code_gone:
                 break
             if now - beat >= BEAT_S:
                 beat = now
@@ -176,6 +177,7 @@ class Stream:
             _cursor(request.get("cursor")),
             _log_place(request.get("log")),
             self._out.send,
+            self._runtime.spare_records(run_id),
         )
         self._followers[run_id] = follower
         follower.start()

@@ -51,7 +51,8 @@ def become_trainer(
         os.execvpe(context["argv"][0], context["argv"], env)
     except Exception as error:  # noqa: BLE001 - whatever it was, the keeper tells it
         code = NOT_FOUND if isinstance(error, FileNotFoundError) and what.startswith("cannot run") else code
-        os.write(told, f"{what}: {error}".encode("utf-8", "backslashreplace")[:4096])
+        why = getattr(error, "strerror", None) or error  # the text of an OSError names a path of the search as bytes
+        os.write(told, f"{what}: {why}".encode("utf-8", "backslashreplace")[:4096])
     finally:
         os._exit(code)
 

@@ -8,7 +8,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from dflash_supervise.agent import brain_state
 from dflash_supervise.agent.lane import Job, Lane
-from dflash_supervise.agent.records import EPHEMERAL, SegmentWriter, encode
+from dflash_supervise.agent.record_writer import RecordWriter
+from dflash_supervise.agent.records import EPHEMERAL, encode
 from dflash_supervise.agent.runtime import wall_clock
 from dflash_supervise.core.assessment import Assessment
 from dflash_supervise.core.facts import LogReading, Observation
@@ -26,15 +27,17 @@ _DIGITS = re.compile(r"\d+(?:\.\d+)?")
 class Journal:
     """Numbers records and hands them to the lane, one batch at a time."""
 
-    def __init__(self, run_dir: str, run_id: str, writer: SegmentWriter) -> None:
+    def __init__(self, run_dir: str, run_id: str, writer: RecordWriter, spare: Optional[str] = None) -> None:
+        """spare: takes the brain's memory while the run directory does not."""
         self._run_dir = run_dir
         self._run_id = run_id
+        self._spare = spare
         self._writer = writer
         self._lane = Lane("records")
         self._lines: List[Tuple[str, bytes]] = []
         self._seq = 0
         self._job: Optional[Job[None]] = None
-        self.trouble = ""
+        self.trouble = ""  # why the workspace does not take what is written, as of the last batch that is over
 
     @property
     def epoch(self) -> str:
@@ -51,7 +54,7 @@ class Journal:
         self._lines.append((kind, line))
 
     def flush(self, memory: Optional[Memory], *, durable: bool, wait_s: float = 0.0) -> bool:
-        """Write what was added, and the memory if it is given. True when all of it is written (``durable``: synced).
+        """Write what was added, and the memory if it is given. True when the workspace has it (``durable``: synced).
 
         A batch that hangs is never joined by a second one; what comes meanwhile is kept.
         """
@@ -60,11 +63,12 @@ class Journal:
         if not self._lines and memory is None:
             return True
         lines, self._lines = self._lines, []
+        after = (self.epoch, self._seq)
 
         def work() -> None:
             self._writer.write(lines, sync=durable)
             if memory is not None:
-                brain_state.save(self._run_dir, memory, durable)
+                brain_state.save(self._run_dir, memory, durable, spare=self._spare, after=after)
 
         self._job = self._lane.submit(work)
         return self._settle(wait_s) if durable or wait_s else True
@@ -90,14 +94,13 @@ class Journal:
         if not job.wait(wait_s):
             return False
         self._job = None
+        why = self._writer.trouble
         try:
             job.result()
         except OSError as error:
-            # The writer keeps the lines and tries them first next time.
-            self.trouble = f"records cannot be written: {error}"
-            return False
-        self.trouble = ""
-        return True
+            why = why or str(error)
+        self.trouble = f"the workspace takes no records, so they are kept on the host: {why}" if why else ""
+        return not why
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,12 @@ from dflash_supervise.agent.goals import Goals
 from dflash_supervise.agent.gpus import GpuProbe
 from dflash_supervise.agent.hands import Body, Hands
 from dflash_supervise.agent.journal import Journal, Told, ages, incident_records, observation_payload, verdict_record
+from dflash_supervise.agent.known_attempt import KnownAttempt
 from dflash_supervise.agent.observe import Attempt, attempt_of
 from dflash_supervise.agent.runtime import Runtime
 from dflash_supervise.agent.sight import Sight, alive_count, launch_gpus
 from dflash_supervise.agent.spec import Spec
+from dflash_supervise.agent.spec_store import bring_home
 from dflash_supervise.agent.workspace import WorkspaceEyes, WorkspaceLook
 from dflash_supervise.core.actions import Action
 from dflash_supervise.core.decide import Decision, Snapshot, decide
@@ -67,6 +69,8 @@ class Agent:
         self.journal, self.eyes, self.probe, self.goals, self.memory = journal, eyes, probe, goals, memory
         self.hands = Hands(runtime, run_dir)
         self.sight = Sight(runtime, self.run_id, self.workspace, machine, probe, self.hands, options)
+        self.run_dir_gone = False  # as of the last look
+        self._known = KnownAttempt(runtime.known_attempt(self.run_id))
         self.main: Optional[Tuple[int, int]] = None  # for whoever wants to wake up when it ends
         self._told = Told()
         self._recent: Deque[str] = deque(maxlen=RECENT)
@@ -88,6 +92,9 @@ class Agent:
             self._heartbeat(now_s)
             self.journal.flush(None, durable=False)
             return Tick()
+        look, self.run_dir_gone = self._known.complete(look), not look.there
+        if look.there and look.spec is not None and look.spec.get("generation") != spec.generation:
+            self.eyes.also(lambda: bring_home(self.runtime, self.workspace, self.run_id))
         if spec.kind == "adopted" and look.there and look.newest == 0:
             wanted = spec.adopt
             assert wanted is not None
@@ -118,9 +125,9 @@ class Agent:
         if look.newest < spec.highest_attempt:
             text = f"attempt {spec.highest_attempt} was seen before and {look.newest} is the newest on disk"
             notes.append(Note("history_lost", text))
-        if not look.there:
-            notes.append(Note("history_lost", "the run directory is gone"))
-        self._no_launch = notes[0].reason if notes else ""
+        if look.lost:
+            notes.append(Note("history_lost", look.lost))
+        self._no_launch = notes[0].reason if notes else self.journal.trouble
         for slug, text in (("spec_kept", self.goals.trouble), ("blind: records", self.journal.trouble)):
             if text:
                 notes.append(Note(slug, text))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from dflash_supervise.agent import spec, spec_store
 from dflash_supervise.agent.files import UnsafeFolder, read_json
@@ -30,6 +30,7 @@ def preflight(
     gpus: Union[str, List[str]],
     bundled: bool,
     run_id: Optional[str] = None,
+    pythons: Sequence[str] = (),
 ) -> Dict[str, Any]:
     """Everything ``start`` must know before it starts.
 
@@ -37,6 +38,7 @@ def preflight(
         gpus: ``all``, ``none`` or a list of UUIDs.
         bundled: the command is the bundled trainer, which needs a Python with torch.
         run_id: the run that will start; its own leftovers do not count as another live run.
+        pythons: to try last: the supervisor's own, where it runs on this host.
     """
     options = runtime.options(run_id) if run_id else runtime.options("")
     blockers: List[Blocker] = _workspace_blockers(workspace)
@@ -46,7 +48,7 @@ def preflight(
     tried: Tuple[Tried, ...] = ()
     if bundled and not blockers:
         need_cuda = bool(wanted) and not options.get("accept_cpu_torch")
-        found, tried = find_python(runtime, workspace, python, need_cuda)
+        found, tried = find_python(runtime, workspace, python, need_cuda, also=pythons)
         if found is None:
             blockers.append(_python_blocker(tried))
     free, inodes = free_room(workspace)

@@ -7,8 +7,9 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from dflash_supervise.agent.files import read_json, write_json
 from dflash_supervise.agent.runtime import Runtime
@@ -48,8 +49,14 @@ class Tried:
     why: str
 
 
-def candidates(workspace: str, wanted: Optional[str], environ: Mapping[str, str]) -> List[str]:
-    """In the order of trying; a Python that the user names is the only one."""
+def candidates(
+    workspace: str, wanted: Optional[str], environ: Mapping[str, str], also: Sequence[str] = ()
+) -> List[str]:
+    """In the order of trying; a Python that the user names is the only one.
+
+    Paths stay as they are: a virtual environment's interpreter is a link, and only by its own name does it find its
+    packages. also: tried last, after the one that runs this agent.
+    """
     if wanted:
         named = wanted if os.sep in wanted else shutil.which(wanted, path=environ.get("PATH")) or wanted
         return [os.path.join(named, "bin", "python") if os.path.isdir(named) else named]
@@ -58,7 +65,7 @@ def candidates(workspace: str, wanted: Optional[str], environ: Mapping[str, str]
         places.append(os.path.join(environ["CONDA_PREFIX"], "bin", "python"))
     places += ["/opt/conda/bin/python", os.path.expanduser("~/miniconda3/bin/python")]
     in_path = shutil.which("python3", path=environ.get("PATH"))
-    places += [in_path] if in_path else []
+    places += [path for path in (in_path, sys.executable, *also) if path]
     return list(dict.fromkeys(place for place in places if os.path.exists(place)))
 
 
@@ -68,6 +75,7 @@ def find_python(
     wanted: Optional[str],
     need_cuda: bool,
     environ: Optional[Mapping[str, str]] = None,
+    also: Sequence[str] = (),
 ) -> Tuple[Optional[FoundPython], Tuple[Tried, ...]]:
     """(the first Python that fits, what each earlier one lacked).
 
@@ -75,7 +83,7 @@ def find_python(
     importing torch costs seconds.
     """
     tried: List[Tried] = []
-    for path in candidates(workspace, wanted, os.environ if environ is None else environ):
+    for path in candidates(workspace, wanted, os.environ if environ is None else environ, also):
         facts = _known(runtime, path) or _ask(path)
         why = lacks(facts, need_cuda)
         if why is None:

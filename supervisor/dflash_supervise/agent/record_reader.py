@@ -1,4 +1,4 @@
-"""Read records onward from a cursor while an agent appends, rotates and thins them."""
+"""Read records onward from a cursor while an agent appends, rotates and thins them, here or in the spare folder."""
 
 from __future__ import annotations
 
@@ -7,48 +7,120 @@ import os
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
-from dflash_supervise.agent.records import EPHEMERAL, Segment, list_segments
+from dflash_supervise.agent.records import EPHEMERAL, Segment, list_segments, segment_path
 
-
-@dataclass(frozen=True)
-class Place:
-    """Where the reader stands in a segment."""
-
-    epoch: str
-    number: int
-    inode: int = 0
-    offset: int = 0
+Key = Tuple[str, int]  # (epoch, seq)
 
 
 class RecordReader:
     """Each record once and in order. A cursor of an unknown epoch starts from the very beginning: the receiver knows
     records by (epoch, seq), and one too many is better than one too few."""
 
-    def __init__(self, folder: str, cursor: Optional[Tuple[str, int]] = None) -> None:
-        self.folder = folder
+    def __init__(self, folder: str, cursor: Optional[Key] = None, spare: Optional[str] = None) -> None:
+        """spare: where the agent keeps records while ``folder`` takes none (``record_writer``)."""
+        self._home = _Trail(folder)
+        self._spare = _Trail(spare) if spare is not None else None
         self._cursor = cursor
-        self._place: Optional[Place] = None
-        self._epoch = ""
-        self._seq = 0
-        self.skipped_lines = 0  # torn by a crash
+        self._told: Key = ("", 0)
+        self._ahead: List[Dict[str, Any]] = []  # read from the spare folder and not told yet
+        self._begun = False
+        self._caught_up = False  # with the workspace, as of the last look
+
+    @property
+    def skipped_lines(self) -> int:
+        """Lines that a crash tore."""
+        return self._home.skipped_lines
 
     def read(self, limit_bytes: int = 256 * 1024) -> List[Dict[str, Any]]:
         """The next records, about ``limit_bytes`` of them; empty when there are none for now.
 
-        What is more than an observation is synced to disk before it is returned: a reader never knows of a decision
-        that a power loss could still undo.
+        What is more than an observation is synced before it is returned: a reader never knows of a decision that a
+        power loss could still undo, as long as the workspace takes records.
 
         Raises:
             OSError: the folder or a segment cannot be read.
         """
-        # Listed before reading: a later segment seen here means that the earlier one is complete.
-        segments = list_segments(self.folder)
-        if self._place is None and not self._begin(segments):
+        if not self._begun and not self._begin():
             return []
         while True:
+            # The spare folder first: whatever is older than what it holds at this moment is at home by now, so when
+            # home has been read to its end after that, nothing is missing between the two.
+            if self._spare is not None and not self._ahead:
+                self._ahead = self._spare.next(limit_bytes, self._told)
+            records = self._at_home(limit_bytes)
+            if not records:
+                ahead, self._ahead = self._ahead, []
+                records = [record for record in ahead if _key(record) > self._told]
+                if ahead and not records:
+                    continue  # home had them all; there may be more behind them
+            if records:
+                self._told = _key(records[-1])
+            return records
+
+    def _at_home(self, limit_bytes: int) -> List[Dict[str, Any]]:
+        """The next records of the workspace. One that broke under a reader who had read it all holds nothing new."""
+        try:
+            records = self._home.next(limit_bytes, self._told)
+        except OSError:
+            if self._spare is None or not self._caught_up:
+                raise
+            return []
+        self._caught_up = not records
+        return records
+
+    def _begin(self) -> bool:
+        trails = [self._home] + ([self._spare] if self._spare is not None else [])
+        folders = [trail.segments() for trail in trails]
+        if not any(folders):
+            return False
+        if self._cursor is not None and any(s.epoch == self._cursor[0] for found in folders for s in found):
+            self._told = self._cursor
+            for trail, found in zip(trails, folders):
+                trail.skip_to(found, *self._cursor)
+        self._begun = True
+        return True
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a reader stands in a segment."""
+
+    epoch: str = ""
+    number: int = 0
+    inode: int = 0
+    offset: int = 0
+
+
+class _Trail:
+    """The segments of one folder, read to their end and on."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._place = _Place()
+        self.skipped_lines = 0
+
+    def segments(self) -> List[Segment]:
+        return list_segments(self._folder)
+
+    def skip_to(self, segments: List[Segment], epoch: str, seq: int) -> None:
+        """Begin with the segment that holds the record after the cursor."""
+        same = [segment for segment in segments if segment.epoch == epoch]
+        if not same:
+            return
+        first = same[0]
+        for segment in same[1:]:
+            if _first_seq(segment.path) > seq:
+                break
+            first = segment
+        self._place = _Place(first.epoch, first.number)
+
+    def next(self, limit_bytes: int, told: Key) -> List[Dict[str, Any]]:
+        """The next records above ``told``; empty at the end."""
+        # Listed before reading: a later segment seen here means that the earlier one is complete.
+        segments = self.segments()
+        while True:
             place = self._place
-            assert place is not None
-            records, at_end = self._read_segment(place, limit_bytes)
+            records, at_end = self._read(place, limit_bytes, told) if place.number else ([], True)
             if records:
                 return records
             if not at_end:
@@ -56,29 +128,11 @@ class RecordReader:
             later = [s for s in segments if (s.epoch, s.number) > (place.epoch, place.number)]
             if not later:
                 return []
-            self._place = Place(later[0].epoch, later[0].number)
+            self._place = _Place(later[0].epoch, later[0].number)
 
-    def _begin(self, segments: List[Segment]) -> bool:
-        if not segments:
-            return False
-        first = segments[0]
-        if self._cursor is not None:
-            epoch, seq = self._cursor
-            same = [segment for segment in segments if segment.epoch == epoch]
-            if same:
-                self._epoch, self._seq = epoch, seq
-                first = same[0]
-                for segment in same[1:]:
-                    if _first_seq(segment.path) > seq:
-                        break
-                    first = segment
-        self._place = Place(first.epoch, first.number)
-        return True
-
-    def _read_segment(self, place: Place, limit_bytes: int) -> Tuple[List[Dict[str, Any]], bool]:
-        path = os.path.join(self.folder, f"{place.epoch}.{place.number:04d}.jsonl")
+    def _read(self, place: _Place, limit_bytes: int, told: Key) -> Tuple[List[Dict[str, Any]], bool]:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(segment_path(self._folder, place.epoch, place.number), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return [], True  # the folder was taken away under us; a later segment may be there
         try:
@@ -88,29 +142,32 @@ class RecordReader:
             data = os.pread(fd, limit_bytes, offset)
             end = data.rfind(b"\n") + 1
             if not end and len(data) == limit_bytes:
-                return self._read_segment(place, limit_bytes * 4)
-            records = self._new(data[:end])
+                return self._read(place, limit_bytes * 4, told)
+            records = self._new(data[:end], told)
             if any(record.get("kind") not in EPHEMERAL for record in records):
                 os.fsync(fd)
         finally:
             os.close(fd)
-        self._place = Place(place.epoch, place.number, inode, offset + end)
+        self._place = _Place(place.epoch, place.number, inode, offset + end)
         return records, not end
 
-    def _new(self, data: bytes) -> List[Dict[str, Any]]:
+    def _new(self, data: bytes, told: Key) -> List[Dict[str, Any]]:
         records = []
         for line in data.splitlines():
             try:
                 record = json.loads(line.decode("utf-8"))
-                epoch, seq = str(record["epoch"]), int(record["seq"])
+                key = _key(record)
             except (ValueError, KeyError, TypeError):
                 self.skipped_lines += 1
                 continue
-            if epoch == self._epoch and seq <= self._seq:
-                continue
-            self._epoch, self._seq = epoch, seq
-            records.append(record)
+            if key > told:
+                told = key
+                records.append(record)
         return records
+
+
+def _key(record: Dict[str, Any]) -> Key:
+    return str(record["epoch"]), int(record["seq"])
 
 
 def _first_seq(path: str) -> int:

@@ -6,20 +6,20 @@ appended to, so a line that a crash tore stays the last of its file and readers 
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 import re
-from collections import deque
 from dataclasses import dataclass
-from typing import Any, Deque, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Set
 
-from dflash_supervise.agent.files import sync_folder
+from dflash_supervise.agent.files import sync_folder, write_atomic
 
 SEGMENT_BYTES = 2 << 20
 TOTAL_BYTES = 64 << 20  # about ten hours of observations; what matters of older ones is kept
 MAX_RECORD_BYTES = 200 * 1024  # a line on the stream may have 256 KiB
-PENDING_BYTES = 4 << 20  # kept in memory while the workspace does not take them
+LEAVE_BYTES = 1 << 20  # the last free bytes are the trainer's
 EPHEMERAL = ("observation", "heartbeat")  # what may be dropped when room is short
 
 _NAME = re.compile(r"^(\d{6}-[0-9a-f]{4})\.(\d{4,})\.jsonl$")
@@ -52,10 +52,19 @@ def list_segments(folder: str) -> List[Segment]:
     return sorted(found, key=lambda segment: (segment.epoch, segment.number))
 
 
-def next_epoch(folder: str) -> str:
-    """The epoch after the newest on disk: ``<6 digits>-<4 random hex>``."""
-    segments = list_segments(folder)
-    ordinal = int(segments[-1].epoch[:6]) + 1 if segments else 1
+def segment_path(folder: str, epoch: str, number: int) -> str:
+    return os.path.join(folder, f"{epoch}.{number:04d}.jsonl")
+
+
+def newest_number(folder: str, epoch: str) -> int:
+    """The highest number of an epoch's segments; 0 when it has none."""
+    return max((segment.number for segment in list_segments(folder) if segment.epoch == epoch), default=0)
+
+
+def next_epoch(*folders: str, before: str = "") -> str:
+    """The epoch after the newest on disk, and after ``before``: ``<6 digits>-<4 random hex>``."""
+    epochs = [segment.epoch for folder in folders for segment in list_segments(folder)]
+    ordinal = max((int(epoch[:6]) for epoch in [*epochs, before] if epoch), default=0) + 1
     return f"{ordinal:06d}-{os.urandom(2).hex()}"
 
 
@@ -115,55 +124,101 @@ class SegmentWriter:
         self._segment_bytes = segment_bytes
         self._total_bytes = total_bytes
         self._fd: Optional[int] = None
-        self._number = 0
-        self._written = 0
-        self._pending: Deque[bytes] = deque()
-        self._pending_bytes = 0
-        self._torn = False  # the first pending line is partly in the file
+        self._path = ""
+        self._number = 0  # of the newest segment of ours: a number is used once, readers stand in segments
+        self._written = 0  # of the open segment, in whole lines
         self._thin: Set[str] = set()
 
-    def write(self, lines: List[Tuple[str, bytes]], sync: bool) -> None:
-        """Append (kind, line) pairs; with ``sync`` they are on disk when this returns.
+    def append(self, lines: List[bytes], sync: bool) -> None:
+        """Write whole lines; with ``sync`` they are on disk when this returns.
 
         Raises:
-            OSError: the workspace did not take them all. They are kept, up to 4 MiB, and go first next time.
+            OSError: not all of them are there. What was taken is taken back where that goes; where it does not, a
+                reader meets some lines twice when they come again, and knows them by (epoch, seq).
         """
-        for kind, line in lines:
-            if self._pending_bytes > PENDING_BYTES and kind in EPHEMERAL:
-                continue
-            self._pending.append(line)
-            self._pending_bytes += len(line)
-        while self._pending:
-            self._open()
-            assert self._fd is not None
-            line = self._pending[0]
-            done = os.write(self._fd, line)
-            self._written += done
-            self._pending_bytes -= done
-            if done < len(line):
-                self._pending[0], self._torn = line[done:], True
-                continue
-            self._pending.popleft()
-            self._torn = False
-        if sync and self._fd is not None:
-            os.fdatasync(self._fd)
+        if self._fd is not None and not self._in_place():
+            self._let_go()
+            raise FileNotFoundError(errno.ENOENT, "it was deleted or moved", self._path)
+        start = self._number, self._written
+        try:
+            for line in lines:
+                self._open()
+                self._write(line)
+            if sync and self._fd is not None:
+                os.fdatasync(self._fd)
+        except OSError:
+            self._take_back(start[1] if self._number == start[0] else 0)
+            raise
 
     def close(self) -> None:
         """Sync and let go of the file."""
+        try:
+            if self._fd is not None:
+                os.fdatasync(self._fd)
+        finally:
+            self._let_go()
+
+    def take_over(self, segment: Segment) -> None:
+        """Make a segment that was written elsewhere the next one here, whole and on disk.
+
+        Raises:
+            OSError: it is not here.
+        """
+        self.close()
+        _make(self.folder)
+        room = os.statvfs(self.folder)
+        if room.f_bavail * room.f_frsize < os.stat(segment.path).st_size + LEAVE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.folder)
+        with open(segment.path, "rb") as file:
+            data = file.read()
+        number = newest_number(self.folder, segment.epoch)
+        if segment.epoch == self.epoch:
+            number = self._number = max(number, self._number)
+        write_atomic(segment_path(self.folder, segment.epoch, number + 1), data[: data.rfind(b"\n") + 1])
+
+    def _write(self, line: bytes) -> None:
+        assert self._fd is not None
+        left = memoryview(line)
+        while left:
+            left = left[os.write(self._fd, left) :]
+        self._written += len(line)
+
+    def _take_back(self, start: int) -> None:
+        """Cut the open segment to where this batch began. It is written on only if no reader can stand behind that."""
+        if self._fd is None:
+            return
+        seen, self._written = self._written > start, start
+        try:
+            os.ftruncate(self._fd, start)
+            if seen and start == 0:
+                os.unlink(self._path)
+        except OSError:
+            seen = True  # a half line stays the last of its file, so readers drop it
+        if seen:
+            self._let_go()
+
+    def _in_place(self) -> bool:
+        """False when the file at the path is another one or none: what is written to ours would reach nobody."""
+        assert self._fd is not None
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(self._fd))
+        except FileNotFoundError:
+            return False
+
+    def _let_go(self) -> None:
         if self._fd is not None:
-            os.fdatasync(self._fd)
             os.close(self._fd)
             self._fd = None
 
     def _open(self) -> None:
-        if self._fd is not None and (self._written < self._segment_bytes or self._torn):
+        if self._fd is not None and self._written < self._segment_bytes:
             return
-        if self._fd is not None:
-            self.close()
-        os.makedirs(self.folder, mode=0o700, exist_ok=True)
-        path = os.path.join(self.folder, f"{self.epoch}.{self._number + 1:04d}.jsonl")
+        self.close()
+        _make(self.folder)
+        number = max(self._number, newest_number(self.folder, self.epoch)) + 1
+        path = segment_path(self.folder, self.epoch, number)
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        self._number, self._written = self._number + 1, 0
+        self._path, self._number, self._written = path, number, 0
         sync_folder(self.folder)
         self._shrink()
 
@@ -177,6 +232,14 @@ class SegmentWriter:
             if segment.path not in self._thin:
                 total -= sizes[segment.path] - thin(segment.path)
                 self._thin.add(segment.path)
+
+
+def _make(folder: str) -> None:
+    """Only the last folder of the path: a run directory that somebody deleted does not come back by itself."""
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        return
 
 
 def thin(path: str) -> int:

@@ -6,12 +6,12 @@ import base64
 import os
 import shutil
 import subprocess
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from dflash_supervise.agent import preflight, put, spec, spec_store
 from dflash_supervise.agent.files import read_json, write_json
 from dflash_supervise.agent.runtime import Runtime
-from dflash_supervise.agent.start import NotStarted, ensure_agent
+from dflash_supervise.agent.start import NotStarted, agent_dir, ensure_agent
 
 TMUX_S = 20.0
 TMUX_OUTPUT_BYTES = 100 * 1024
@@ -34,6 +34,7 @@ class Requests:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
+        self.code_gone = False  # ours was deleted, with the workspace it lay in: nothing can be started from it
 
     def handle(self, op: str, request: Dict[str, Any]) -> Dict[str, Any]:
         """The answer's own keys.
@@ -51,6 +52,7 @@ class Requests:
             "put": self._put,
             "have": self._have,
             "look": self._look,
+            "look_for": self._look_for,
             "doctor": self._doctor,
             "set_options": self._set_options,
         }
@@ -84,8 +86,6 @@ class Requests:
 
     def _spec(self, request: Dict[str, Any]) -> Dict[str, Any]:
         workspace = self.workspace(request)
-        if not os.path.isdir(workspace):
-            raise RequestError("workspace_missing", f"{workspace} is not a folder", "mkdir -p " + workspace)
         based_on = request.get("based_on")
         if not isinstance(based_on, int):
             raise RequestError("bad_request", f"based_on: expected a generation, got {based_on!r}")
@@ -101,6 +101,8 @@ class Requests:
             )
         except spec.SpecError as error:
             raise RequestError("bad_spec", str(error)) from None
+        except spec_store.NoWorkspace as error:
+            raise RequestError("workspace_missing", str(error), "mkdir -p " + workspace) from None
         except spec_store.SpecConflict as error:
             fix = "take the run over, or give the order from the machine that owns it"
             raise RequestError(
@@ -112,6 +114,7 @@ class Requests:
         try:
             pid, started = ensure_agent(self.runtime, self.run_dir(request))
         except NotStarted as error:
+            self.code_gone = not os.path.isdir(agent_dir())
             raise RequestError("agent_not_started", str(error), "run doctor on this host") from None
         return {"pid": pid, "started": started}
 
@@ -126,6 +129,7 @@ class Requests:
             gpus=request.get("gpus", "all"),
             bundled=bool(request.get("bundled")),
             run_id=request.get("run_id"),
+            pythons=_words(request.get("pythons")),
         )
 
     def _log_range(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -187,10 +191,15 @@ class Requests:
 
         return look(self.runtime, self.workspace(request))
 
+    def _look_for(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        from dflash_supervise.agent.adopt import look_for
+
+        return look_for(spec.Adopt(tmux=request.get("tmux"), pid=request.get("pid")), self.runtime.proc_root)
+
     def _doctor(self, request: Dict[str, Any]) -> Dict[str, Any]:
         from dflash_supervise.agent.doctor import doctor
 
-        return {"checks": doctor(self.runtime, self.workspace(request))}
+        return {"checks": doctor(self.runtime, self.workspace(request), _words(request.get("pythons")))}
 
     def _set_options(self, request: Dict[str, Any]) -> Dict[str, Any]:
         options = request.get("options")
@@ -234,6 +243,10 @@ def tmux_environment() -> Dict[str, str]:
     if "DFLASH_AGENT_OPTIONS" in os.environ:
         env["DFLASH_AGENT_OPTIONS"] = os.environ["DFLASH_AGENT_OPTIONS"]
     return env
+
+
+def _words(given: Any) -> List[str]:
+    return [word for word in given if isinstance(word, str)] if isinstance(given, list) else []
 
 
 def _text(data: bytes) -> str:

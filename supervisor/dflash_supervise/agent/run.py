@@ -18,10 +18,11 @@ from dflash_supervise.agent.lane import Job, Lane
 from dflash_supervise.agent.launch import workspace_of
 from dflash_supervise.agent.loop import Agent, Tick
 from dflash_supervise.agent.proc import start_ticks
-from dflash_supervise.agent.records import SegmentWriter, next_epoch, torn_tail_bytes
+from dflash_supervise.agent.record_writer import RecordWriter
+from dflash_supervise.agent.records import next_epoch, torn_tail_bytes
 from dflash_supervise.agent.runtime import Lock, Runtime, boottime_s, machine_identity, take_lock, wall_clock
 from dflash_supervise.agent.spec import check_run_id
-from dflash_supervise.agent.spec_store import check_workspace, newest
+from dflash_supervise.agent.spec_store import check_workspace, last_word
 from dflash_supervise.agent.start import agent_hash
 from dflash_supervise.agent.workspace import WorkspaceEyes
 from dflash_supervise.core.memory import Memory, new_agent
@@ -77,9 +78,7 @@ def serve(runtime: Runtime, run_dir: str, options: Dict[str, Any]) -> int:
 
 def is_over(runtime: Runtime, run_dir: str) -> bool:
     """Whether an agent has written the last word on the goal in force: then there is nothing to watch."""
-    final = read_json(os.path.join(run_dir, "final.json"))
-    wanted = newest(runtime, workspace_of(run_dir), os.path.basename(run_dir))
-    return final is not None and wanted is not None and final.get("generation") == wanted["generation"]
+    return last_word(runtime, workspace_of(run_dir), os.path.basename(run_dir)) is not None
 
 
 class Life:
@@ -130,7 +129,7 @@ class Life:
     def _begin(self) -> Optional[Agent]:
         """Load what earlier agents left; waits as long as the workspace takes, and says so in agent.json."""
         lane = Lane("begin")
-        job = lane.submit(lambda: _load(self._run_dir))
+        job = lane.submit(lambda: _load(self._runtime, self._run_dir))
         while not job.wait(0.5):
             self._beat(boottime_s(), None)
             if self._leaving:
@@ -139,8 +138,9 @@ class Life:
         now_s = boottime_s()
         machine = machine_identity(self._runtime.proc_root)
         self._me["epoch"] = epoch
-        folder = os.path.join(self._run_dir, "records")
-        journal = Journal(self._run_dir, self._run_id, SegmentWriter(folder, epoch))
+        records = os.path.join(self._run_dir, "records")
+        writer = RecordWriter(records, self._runtime.spare_records(self._run_id), epoch)
+        journal = Journal(self._run_dir, self._run_id, writer, self._runtime.run(self._run_id))
         goals = Goals(self._runtime, self._run_id, now_s, str(machine["boot_id"]))
         agent = Agent(
             runtime=self._runtime,
@@ -170,10 +170,15 @@ class Life:
             write_json(self._runtime.in_run(self._run_id, "agent.json"), told, durable=False)
 
     def _finish(self, tick: Tick) -> bool:
-        """Write final.json and leave, unless a newer goal has come; under the spec's lock, so that none gets lost."""
+        """Write final.json and leave, unless a newer goal has come; under the spec's lock, so that none gets lost.
+
+        Where the run directory is gone for good, the last word lies in the runtime folder, beside the records.
+        """
         agent, decision = self._agent, tick.decision
         assert agent is not None and decision is not None and agent.goals.spec is not None
-        if not agent.journal.flush(agent.memory, durable=True, wait_s=CLOSE_S):
+        gone = agent.run_dir_gone
+        whole = agent.journal.flush(agent.memory, durable=True, wait_s=CLOSE_S)
+        if not whole and not (gone and agent.journal.trouble):
             return False
         lock = take_lock(self._runtime.in_run(self._run_id, "spec.lock"), {"pid": os.getpid()}, wait_s=1.0)
         if lock is None:
@@ -187,7 +192,8 @@ class Life:
                 "at": wall_clock(),
                 "generation": agent.goals.spec.generation,
             }
-            job = Lane("final").submit(lambda: write_json(os.path.join(self._run_dir, "final.json"), final))
+            folder = self._runtime.run(self._run_id) if gone else self._run_dir
+            job = Lane("final").submit(lambda: write_json(os.path.join(folder, "final.json"), final))
             if not _went_well(job):
                 return False
             write_json(self._runtime.in_run(self._run_id, "agent.json"), dict(self._me, leaving=True), durable=False)
@@ -235,9 +241,12 @@ def capabilities() -> List[Dict[str, Any]]:
     ]
 
 
-def _load(run_dir: str) -> Tuple[str, int, brain_state.Loaded]:
-    folder = os.path.join(run_dir, "records")
-    return next_epoch(folder), torn_tail_bytes(folder), brain_state.load(run_dir)
+def _load(runtime: Runtime, run_dir: str) -> Tuple[str, int, brain_state.Loaded]:
+    run_id, folder = os.path.basename(run_dir), os.path.join(run_dir, "records")
+    # A deleted run directory must not make epochs begin anew: they order the records for ever.
+    before = (read_json(runtime.in_run(run_id, "agent.json")) or {}).get("epoch", "")
+    epoch = next_epoch(folder, runtime.spare_records(run_id), before=str(before))
+    return epoch, torn_tail_bytes(folder), brain_state.load(run_dir, runtime.run(run_id))
 
 
 def _went_well(job: Job[None]) -> bool:

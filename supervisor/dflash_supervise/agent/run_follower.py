@@ -29,10 +29,12 @@ class RunFollower:
         cursor: Optional[Tuple[str, int]],
         log: Tuple[int, int],
         send: Callable[[Dict[str, Any], bool], bool],
+        spare: Optional[str] = None,
     ) -> None:
+        """spare: see ``RecordReader``."""
         self._run_dir = run_dir
         self._run_id = run_id
-        self._reader = RecordReader(os.path.join(run_dir, "records"), cursor)
+        self._reader = RecordReader(os.path.join(run_dir, "records"), cursor, spare)
         self._attempt, self._offset = log
         self._send = send
         self._stopped = threading.Event()

@@ -134,6 +134,12 @@ class Runtime:
     def set_memory(self, run_id: str, number: int) -> str:
         return self.in_run(run_id, f"set-{number}.json")
 
+    def known_attempt(self, run_id: str) -> str:
+        return self.in_run(run_id, "attempt.json")
+
+    def spare_records(self, run_id: str) -> str:
+        return self.in_run(run_id, "records")
+
     def lock_path(self, name: str) -> str:
         return os.path.join(self.root, "locks", name)
 

@@ -21,13 +21,13 @@ def main(run_dir: str, options: Dict[str, Any], out_fd: int = 1) -> int:
     """Start the run's agent if there is none, then print until the run is final. 0; 1 when no agent comes up."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     runtime = Runtime.open(proc_root=options.get("proc_root", "/proc"))
-    if read_json(os.path.join(run_dir, "final.json")) is None:
+    pane = Pane(run_dir, runtime.in_run(os.path.basename(run_dir), ""), out_fd)
+    if pane.final() is None:
         try:
             ensure_agent(runtime, run_dir)
         except NotStarted as error:
             sys.stderr.write(f"[dflash] {error}\n")
             return 1
-    pane = Pane(run_dir, out_fd)
     while not pane.step():
         time.sleep(POLL_S)
     return 0
@@ -36,17 +36,24 @@ def main(run_dir: str, options: Dict[str, Any], out_fd: int = 1) -> int:
 class Pane:
     """Where the pane stands: attempt and offset."""
 
-    def __init__(self, run_dir: str, out_fd: int) -> None:
+    def __init__(self, run_dir: str, spare: str, out_fd: int) -> None:
+        """spare: where the last word lies when the run directory is gone."""
         self._run_dir = run_dir
+        self._spare = spare
         self._out_fd = out_fd
         self._attempt = 0
         self._fd: Optional[int] = None
         self._offset = 0
 
+    def final(self) -> Optional[Dict[str, Any]]:
+        """The last word of the run's agent."""
+        found = (read_json(os.path.join(folder, "final.json")) for folder in (self._run_dir, self._spare))
+        return next((final for final in found if final is not None), None)
+
     def step(self) -> bool:
         """Print what is new; True when the run is final and everything was printed."""
         # Looked at before the log: what was written before the end is printed before the last line.
-        final = read_json(os.path.join(self._run_dir, "final.json"))
+        final = self.final()
         newest = self._newest()
         if newest > self._attempt:
             self._print_rest()

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from typing import Any, Dict, Optional
 
-from dflash_supervise.agent.files import check_folder, make_folder, read_json, write_json
+from dflash_supervise.agent.files import UnsafeFolder, check_folder, make_folder, read_json, write_json
 from dflash_supervise.agent.runtime import Runtime, boot_id, boottime_s, take_lock
 from dflash_supervise.agent.spec import Spec, SpecError, parse_spec, run_dir
+
+
+class NoWorkspace(Exception):
+    """The folder that the run lives in is not there."""
 
 
 class SpecConflict(Exception):
@@ -57,7 +62,7 @@ def apply_spec(
         context: argv, cwd, env and umask of the trainer; frozen before the spec that needs it is in force.
 
     Raises:
-        SpecError, SpecConflict, UnsafeFolder, OSError
+        SpecError, SpecConflict, NoWorkspace, UnsafeFolder, OSError: it is not in force.
     """
     spec = parse_spec(data)
     if os.path.realpath(spec.workspace) != os.path.realpath(workspace):
@@ -74,12 +79,19 @@ def apply_spec(
         if current is not None and _same(current, data):
             return parse_spec(current)
         _check_order(current, spec, based_on, take_over)
+        if local is None and not os.path.isdir(workspace):
+            raise NoWorkspace(f"{workspace} is not a folder")
         if context is not None:
             write_json(runtime.context_path(spec.run_id), context)
         data = dict(data, accepted=accepted)
         if local is not None:
-            # A stop reaches the agent even while the workspace does not answer.
+            # A stop reaches the agent even while the workspace does not answer, is full or gone. It is in force from
+            # here on; the agent brings it home when the workspace takes it.
             write_json(runtime.in_run(spec.run_id, "spec.json"), data)
+            with suppress(OSError, UnsafeFolder):
+                check_workspace(workspace, spec.run_id)
+                write_json(os.path.join(folder, "spec.json"), data)
+            return parse_spec(data)
         check_workspace(workspace, spec.run_id)
         _make_run_dir(workspace, folder)
         # The workspace first: a run that only this host knows must not be acknowledged.
@@ -88,6 +100,7 @@ def apply_spec(
         if spec.want == "run" and spec.end_attempt is not None:
             for name in ("final.json", "STOP"):
                 _unlink(os.path.join(folder, name))
+            _unlink(runtime.in_run(spec.run_id, "final.json"))
         return parse_spec(data)
     finally:
         lock.release()
@@ -101,6 +114,34 @@ def newest(runtime: Runtime, workspace: str, run_id: str) -> Optional[Dict[str, 
     ]
     good = [copy for copy in copies if copy is not None and _parses(copy)]
     return max(good, key=lambda copy: int(copy["generation"])) if good else None
+
+
+def bring_home(runtime: Runtime, workspace: str, run_id: str) -> None:
+    """Give the workspace the newest spec, where only this host holds it.
+
+    Raises:
+        OSError: the workspace does not take it.
+    """
+    lock = take_lock(runtime.in_run(run_id, "spec.lock"), {"pid": os.getpid()}, wait_s=1.0)
+    if lock is None:
+        return
+    try:
+        path = os.path.join(run_dir(workspace, run_id), "spec.json")
+        wanted = newest(runtime, workspace, run_id)
+        if wanted is not None and wanted != read_json(path):
+            write_json(path, wanted)
+    finally:
+        lock.release()
+
+
+def last_word(runtime: Runtime, workspace: str, run_id: str) -> Optional[Dict[str, Any]]:
+    """final.json: what the run's agent said before it left; None when there is none for the spec in force."""
+    wanted = newest(runtime, workspace, run_id)
+    for folder in (run_dir(workspace, run_id), runtime.in_run(run_id, "")):
+        final = read_json(os.path.join(folder, "final.json"))
+        if final is not None and wanted is not None and final.get("generation") == wanted["generation"]:
+            return final
+    return None
 
 
 def _parses(data: Dict[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from dflash_supervise.agent.files import COMPLETE, UnsafeFolder, check_folder, read_json
 from dflash_supervise.agent.launch import workspace_of
 from dflash_supervise.agent.runtime import Runtime
+from dflash_supervise.agent.spec_store import last_word
 
 WAIT_S = 10.0  # a cold start on a network file system compiles our bytecode first
 
@@ -66,7 +67,10 @@ def _copy_to(home: str) -> bool:
     """Copy this code beside and rename it; True when it is there then, by us or by somebody at the same time."""
     beside = f"{home}.{os.getpid()}.tmp"
     try:
-        os.makedirs(os.path.dirname(home), mode=0o700, exist_ok=True)
+        # Not the workspace itself: one that somebody deleted does not come back by itself.
+        for folder in (os.path.dirname(os.path.dirname(home)), os.path.dirname(home)):
+            if not os.path.isdir(folder):
+                os.mkdir(folder, 0o700)
         shutil.copytree(agent_dir(), beside)
         os.rename(beside, home)
     except OSError:
@@ -103,7 +107,7 @@ def ensure_agent(runtime: Runtime, run_dir: str) -> Tuple[Optional[int], bool]:
             return pid, True
         if result.returncode != 0:
             break
-        if os.path.exists(os.path.join(run_dir, "final.json")):
+        if last_word(runtime, workspace_of(run_dir), run_id) is not None:
             return None, False  # over already: the agent has nothing to stay for
         time.sleep(0.05)
     said = result.stderr.decode("utf-8", "replace").strip()[-500:] or _last_words(runtime, run_id)

@@ -36,6 +36,7 @@ class WorkspaceLook:
     siblings: Tuple[str, ...] = ()  # all run ids of this workspace
     disk_free_bytes: Optional[int] = None
     disk_free_inodes: Optional[int] = None
+    lost: str = ""  # what the run directory has forgotten (``known_attempt``)
 
     @property
     def newest(self) -> int:

@@ -61,7 +61,7 @@ def compose(kind: str, severity: str, facts: Doc, public_url: str = "") -> Messa
         severity=severity,
         lines=tuple(_lines(kind, facts)),
         key_line=_cut(_plain(facts.get("key_line", "")), KEY_LINE_CHARACTERS),
-        commands=_commands(kind, facts, name),
+        commands=_commands(kind, _plain(facts.get("run_id") or name)),
         link=f"{public_url.rstrip('/')}/runs/{facts['run_id']}" if public_url and facts.get("run_id") else "",
     )
 
@@ -147,12 +147,13 @@ def _cost(kind: str, facts: Doc) -> list[str]:
     return [f"Was at {at}; {lost} step{'s' if lost != 1 else ''} since the last complete checkpoint."]
 
 
-def _commands(kind: str, facts: Doc, name: str) -> tuple[str, ...]:
+def _commands(kind: str, run: str) -> tuple[str, ...]:
+    """By the run's id: a message is read when the name may have been given to another run."""
     if kind in ("unreachable", "reachable"):
         return ("dflash-supervise ps",)
     if kind in ("started", "done", "resolved", "stopped"):
-        return (f"dflash-supervise status {name}",)
-    return (f"dflash-supervise why {name}", f"dflash-supervise logs {name}")
+        return (f"dflash-supervise status {run}",)
+    return (f"dflash-supervise why {run}", f"dflash-supervise logs {run}")
 
 
 def duration(seconds: float) -> str:

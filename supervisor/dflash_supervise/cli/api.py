@@ -72,10 +72,11 @@ def connect(state_dir: Path) -> Api:
     try:
         url = str(json.loads((state_dir / "daemon.json").read_text())["url"])
         token = (state_dir / "token").read_text().strip()
-    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError) as error:
         raise no_daemon() from error  # a torn file tells of none; one that runs holds its lock and says so
-    except PermissionError as error:
-        raise CliError(f"{error.filename} is not readable by this user", exit_code=exits.NO_DAEMON) from error
+    except OSError as error:
+        text = f"{error.filename}: {error.strerror}"
+        raise CliError(text, fix="use the account that runs the daemon", exit_code=exits.NO_DAEMON) from error
     return Api(url, token)
 
 

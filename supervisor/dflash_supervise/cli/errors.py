@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
+
+import click
 
 from dflash_supervise.cli import exits
 
@@ -46,6 +49,42 @@ def from_document(error: dict[str, Any]) -> CliError:
         code=str(error.get("code") or "failed"),
         evidence=error.get("evidence") or _further(error),
     )
+
+
+def from_usage(error: click.ClickException, command: str) -> CliError:
+    """What the option parser found wrong, in our words; ``command`` is what has a --help to see."""
+    ctx = getattr(error, "ctx", None)
+    path = ctx.command_path if ctx is not None else command
+    return CliError(_said(error), fix=f"see {path} --help", exit_code=exits.USAGE, code="usage")
+
+
+def _said(error: click.ClickException) -> str:
+    if isinstance(error, click.NoSuchOption):
+        near = [name for name in error.possibilities or () if _alike(name, error.option_name)]
+        return f"there is no option {error.option_name}" + did_you_mean(near)
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        return f"{_name(error.param)} is missing"
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        return f"{_name(error.param)}: {_plain(error.message)}"
+    return _plain(error.format_message())
+
+
+def did_you_mean(near: list[str]) -> str:
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def _alike(one: str, other: str) -> bool:
+    """Without the dashes: they alone make any two short options look alike."""
+    return difflib.SequenceMatcher(None, one.lstrip("-"), other.lstrip("-")).ratio() >= 0.6
+
+
+def _name(param: click.Parameter) -> str:
+    return max(param.opts, key=len) if isinstance(param, click.Option) else (param.name or "argument").upper()
+
+
+def _plain(message: str) -> str:
+    """Without capital and full stop, as all our messages are."""
+    return message[:1].lower() + message[1:].rstrip(".")
 
 
 def _further(error: dict[str, Any]) -> dict[str, Any] | None:

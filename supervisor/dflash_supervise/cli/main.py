@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 import click
 
-from dflash_supervise.cli import exits, say
-from dflash_supervise.cli.errors import CliError, Detached
+from dflash_supervise.cli import clean, exits, options, say
+from dflash_supervise.cli.errors import CliError, Detached, from_usage
 
 # Section, verb, one line. A verb's module is imported only when the verb is used.
 VERBS: tuple[tuple[str, str, str], ...] = (
     ("Train", "start", "Start a run on a host and follow it to its first step."),
-    ("Train", "adopt", "Watch what somebody started by hand; acts on nothing."),
+    ("Train", "adopt", "Watch what somebody started by hand; only your own stop ends it."),
     ("Train", "demo", "The main job on this machine: train, break, diagnose, cure."),
     ("Look", "ps", "The runs: verdict, step, speed, GPUs, age of the news."),
     ("Look", "status", "One run in a few lines; the exit status says how it is."),
@@ -39,7 +39,7 @@ COMPLETE_OF = {"dflash-supervise": "_DFLASH_SUPERVISE_COMPLETE", "dsup": "_DSUP_
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-class LazyVerbs(click.Group):
+class LazyVerbs(options.Verbs):
     """A group whose commands are modules, imported when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -52,14 +52,6 @@ class LazyVerbs(click.Group):
         command = module.command
         assert isinstance(command, click.Command)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            raise click.UsageError(_did_you_mean(args[0], self.list_commands(ctx)), ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for wanted in dict.fromkeys(section for section, _name, _summary in VERBS):
@@ -110,18 +102,13 @@ def run(arguments: list[str]) -> int:
     except click.exceptions.Exit as left:
         return left.exit_code
     except CliError as error:
-        if as_json:
-            say.document(error.document())
-        else:
-            say.error(error.message, error.fix)
-        return error.exit_code
+        return _refuse(error, as_json)
     except Detached as left:
         say.talk()
         say.talk(left.message)
         return exits.INTERRUPTED
     except click.ClickException as error:
-        _usage(error, as_json)
-        return exits.USAGE
+        return _refuse(from_usage(error, _command(arguments)), as_json)
     except (click.Abort, KeyboardInterrupt):
         say.talk("\ninterrupted")
         return exits.INTERRUPTED
@@ -141,17 +128,16 @@ def _program() -> str:
     return name if name == "dsup" else "dflash-supervise"
 
 
-def _usage(error: click.ClickException, as_json: bool) -> None:
+def _command(arguments: list[str]) -> str:
+    """The command that was meant, for an error that does not say where it happened."""
+    named = arguments[:1] if arguments and arguments[0] in {name for _section, name, _summary in VERBS} else []
+    return " ".join([_program(), *named])
+
+
+def _refuse(error: CliError, as_json: bool) -> int:
     if as_json:
-        say.document(CliError(error.format_message(), exit_code=exits.USAGE, code="usage").document())
-        return
-    ctx = getattr(error, "ctx", None)
-    path = ctx.command_path if ctx is not None else "dflash-supervise"
-    say.error(error.format_message(), f"see {path} --help")
-
-
-def _did_you_mean(wanted: str, names: list[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(wanted, names, n=2, cutoff=0.5)
-    return f"no verb is called {wanted!r}" + (f"; did you mean {' or '.join(near)}?" if near else "")
+        say.document(error.document())
+    else:
+        # What the daemon refuses with may quote a run's log.
+        say.error(clean.document(error.message), clean.document(error.fix))
+    return error.exit_code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -9,10 +10,37 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from dflash_supervise.cli import exits, say
+from dflash_supervise.cli.errors import CliError, did_you_mean
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 _UNITS_S = (86400.0, 3600.0, 60.0, 1.0)
+
+
+class Verbs(click.Group):
+    """A group of verbs. Without one it shows its help; one that it has not is guessed."""
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        super().__init__(*args, **{"no_args_is_help": False, **given})
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            say.talk(self.get_help(ctx))
+            ctx.exit(exits.USAGE)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchOption:
+            raise
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=2, cutoff=0.5)
+            raise click.UsageError(f"no verb is called {args[0]!r}" + did_you_mean(near), ctx) from error
 
 
 def duration(text: str) -> float:
@@ -21,6 +49,25 @@ def duration(text: str) -> float:
     if match is None or not any(match.groups()):
         raise click.BadParameter(f"{text!r} is no duration; write 90, 45s, 10m or 2h30m")
     return sum(float(part) * unit for part, unit in zip(match.groups(), _UNITS_S, strict=True) if part)
+
+
+def whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    """A whole number with a least and perhaps a most, refused in words."""
+    wanted = f"from {least} on" if most is None else f"from {least} to {most}"
+
+    def n(text: str) -> int:  # its name is what --help shows for the value
+        try:
+            number = int(text)
+        except ValueError as error:
+            raise click.BadParameter(f"{text!r} is no whole number; use one {wanted}") from error
+        if number < least or (most is not None and number > most):
+            raise click.BadParameter(f"{number} is out of range; use a whole number {wanted}")
+        return number
+
+    return n
+
+
+PORT = whole(0, 65535)
 
 
 def json_option(function: F) -> F:
@@ -40,18 +87,36 @@ def run_argument(function: F) -> F:
 
 
 def target_argument(function: F) -> F:
-    return click.argument("target", shell_complete=complete_target)(function)
+    """A target, checked before anybody is contacted."""
+    return click.argument("target", callback=_target, shell_complete=complete_target)(function)
+
+
+def optional_target_argument(function: F) -> F:
+    return click.argument("target", required=False, callback=_target, shell_complete=complete_target)(function)
 
 
 def optional_run_argument(function: F) -> F:
     return click.argument("run", required=False, shell_complete=complete_run)(function)
 
 
+def _target(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    from dflash_supervise.config.target import parse_target
+
+    if value is not None and not ctx.resilient_parsing:
+        try:
+            parse_target(value)
+        except ValueError as error:
+            raise CliError(str(error), exit_code=exits.USAGE, code="bad_target") from error
+    return value
+
+
 def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from dflash_supervise.cli import runs
+
     return [
-        CompletionItem(str(run["name"]), help=str(run.get("verdict") or ""))
+        CompletionItem(runs.handle(run), help=str(run.get("verdict") or ""))
         for run in _known_runs()
-        if str(run["name"]).startswith(incomplete)
+        if runs.handle(run).startswith(incomplete)
     ]
 
 
@@ -63,7 +128,6 @@ def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str)
 def _known_runs() -> list[dict[str, Any]]:
     """For completion only: no daemon means no suggestions, and a shell must never see an error of ours."""
     from dflash_supervise.cli import runs, session
-    from dflash_supervise.cli.errors import CliError
 
     try:
         with session.connect() as api:

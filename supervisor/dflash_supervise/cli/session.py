@@ -49,10 +49,18 @@ def connect_or_start(wanted: Settings) -> Api:
             raise
     else:
         return running
+    from dflash_supervise.daemon.identity import reason
     from dflash_supervise.daemon.spawn import NotStarted, ensure_running
 
     try:
         ensure_running(wanted)
+    except OSError as error:
+        raise CliError(
+            f"the state folder cannot be used: {reason(error)}",
+            fix=f"see where it is: {words.command('config', 'path')}",
+            exit_code=exits.USAGE,
+            code="bad_state_dir",
+        ) from error
     except NotStarted as error:
         raise CliError(
             str(error),

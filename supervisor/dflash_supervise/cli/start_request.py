@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_supervise.cli import exits
 from dflash_supervise.cli.errors import CliError
+from dflash_supervise.config.convert import shown
 
 if TYPE_CHECKING:
     from dflash_supervise.config import Settings
@@ -54,10 +57,9 @@ def build(options: StartOptions, settings: Settings, environ: Mapping[str, str])
             "--train and --set are for the bundled trainer, and a command was given after --",
             "leave one of them out",
         )
-    if options.name is not None and not _NAME.fullmatch(options.name):
-        raise _usage(
-            f"--name {options.name!r}", "use at most 40 of a-z, 0-9, _ and -, beginning with a letter or digit"
-        )
+    if options.command and not options.command[0]:
+        raise _usage("the command after -- begins with an empty word", "name the program to start")
+    check_name(options.name)
     request: dict[str, Any] = {
         "target": options.target,
         "command": list(options.command) or None,
@@ -76,6 +78,14 @@ def build(options: StartOptions, settings: Settings, environ: Mapping[str, str])
     return {key: value for key, value in request.items() if value is not None}
 
 
+def check_name(name: str | None) -> None:
+    if name is not None and not _NAME.fullmatch(name):
+        raise _usage(
+            f"--name {name!r} is no name of a run",
+            "use at most 40 of a-z, 0-9, _ and -, beginning with a letter or digit",
+        )
+
+
 def gpus(text: str | None) -> str | list[str] | None:
     """``all``, ``none``, or a list of indices or UUIDs."""
     if text is None or text in ("all", "none"):
@@ -83,7 +93,7 @@ def gpus(text: str | None) -> str | list[str] | None:
     found = [part.strip() for part in text.split(",") if part.strip()]
     bad = [part for part in found if not (part.isdigit() or part.startswith(("GPU-", "MIG-")))]
     if bad or not found:
-        raise _usage(f"--gpus {text!r}", "use all, none, or a list such as 0,1 or GPU-uuid,GPU-uuid")
+        raise _usage(f"--gpus {text!r} names no GPUs", "use all, none, or a list such as 0,1 or GPU-uuid,GPU-uuid")
     return found
 
 
@@ -119,12 +129,20 @@ def train(path: str | None) -> dict[str, str] | None:
     file = Path(path)
     try:
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise _usage(f"--train {path}: {error}", "name a readable TOML file on this machine") from error
+    except OSError as error:
+        raise _usage(f"--train {path}: {error.strerror}", "name a readable TOML file on this machine") from error
+    except UnicodeDecodeError as error:
+        raise _usage(f"--train {path} is no UTF-8 text", "name a readable TOML file on this machine") from error
     try:
-        tomllib.loads(text)
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _usage(f"--train {path} is not TOML: {error}", "correct the file") from error
+    try:
+        json.dumps(document, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise _usage(
+            f"--train {path}: a date, a time, inf or nan is no value of the trainer's", "correct the file"
+        ) from error
     if len(text.encode()) > _TRAIN_FILE_BYTES:
         raise _usage(f"--train {path} is larger than {_TRAIN_FILE_BYTES} bytes", "keep data out of it")
     return {"name": file.name, "text": text}
@@ -133,8 +151,38 @@ def train(path: str | None) -> dict[str, str] | None:
 def check_settings(given: Sequence[str]) -> Sequence[str]:
     for text in given:
         if not _SETTING.fullmatch(text):
-            raise _usage(f"--set {text!r}", "use KEY=VALUE with a dotted key, such as --set optim.lr=0.001")
+            raise _usage(
+                f"--set {text!r} is no setting", "use KEY=VALUE with a dotted key, such as --set optim.lr=0.001"
+            )
     return given
+
+
+def described(request: Mapping[str, Any]) -> list[str]:
+    """What would be started and with what, a line each, values as TOML; a value of the environment is never shown."""
+    what = shlex.join(request["command"]) if request.get("command") else "the bundled DFlash trainer"
+    lines = [f"would start on {request['target']}: {what}"]
+    for key, value in request.items():
+        if key == "env":
+            lines.append(f"  env: {', '.join(value)} (the values are not shown)")
+        elif key == "policy":
+            lines += [f"  policy: {name} = {shown(item)}" for name, item in value.items()]
+        elif key == "train":
+            lines.append(f"  train: {value['name']}")
+        elif key == "set":
+            lines += [f"  set: {_as_toml(text)}" for text in value]
+        elif key not in ("target", "command"):
+            lines.append(f"  {key}: {', '.join(value) if isinstance(value, list) else shown(value)}")
+    return lines
+
+
+def _as_toml(setting: str) -> str:
+    """``KEY=VALUE`` as the trainer reads it: a value that is no TOML is a string."""
+    key, _, value = setting.partition("=")
+    try:
+        tomllib.loads(f"v = {value}")
+    except tomllib.TOMLDecodeError:
+        value = json.dumps(value.strip())
+    return f"{key} = {value.strip()}"
 
 
 def current(options: StartOptions, settings: Settings) -> dict[str, Any]:

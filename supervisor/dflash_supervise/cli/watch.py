@@ -75,11 +75,15 @@ def until(
     """
     began = monotonic()
     last: tuple[Any, ...] = ()
+    quoted = ""
     for run in looks(api, run_id):
         now = (run.get("attempt"), run.get("verdict"), run.get("cause"), run.get("suspected"))
         if now != last and run.get("verdict"):
             line.log(headline(run))
-            last = now
+            last, quoted = now, ""
+        if key_line(run) not in ("", quoted):
+            quoted = key_line(run)
+            line.log(f"    > {quoted}")
         if run.get("final") or done(run):
             line.clear()
             return run
@@ -102,6 +106,12 @@ def headline(run: Json) -> str:
     name = marks.verdict_word(run) + (f", {cause}" if cause != "none" else "")
     sentence = f": {run['sentence']}" if run.get("sentence") else ""
     return f"{sign} attempt {run.get('attempt') or 0} {style.paint(name, 'bold')}{sentence}"
+
+
+def key_line(run: Json) -> str:
+    """The line of the log that speaks for the verdict, whole; empty when there is none or the sentence has it all."""
+    found = str(run.get("key_line") or "")
+    return "" if found in str(run.get("sentence") or "") else found
 
 
 def progress(run: Json) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dflash_supervise.cli import marks, table, words
+from dflash_supervise.cli import marks, table, why_evidence, words
+from dflash_supervise.cli.runs import handle
 from dflash_supervise.cli.say import Style
+from dflash_supervise.cli.why_evidence import findings
 
 _BAR_CELLS = 10
+_FRESH_S = 15.0  # the agent speaks each second and beats each 10 s; of older news nobody says "now"
+_TOLD_BEFORE_S = 2.0  # so much older than the last word, a verdict's numbers need their own age
 _NEXT = {
     "nothing": "nothing to do",
     "wait": "wait and watch",
@@ -25,16 +28,16 @@ def render(why: Mapping[str, Any], style: Style) -> list[str]:
     """The whole answer as lines; why is the API's document, already safe to print."""
     run = why["run"]
     told: Mapping[str, Any] = why.get("verdict") or {}
-    age_s = float(why.get("age_s") or 0.0)
     blocks = [
-        _headline(run, told, age_s, style),
-        _evidence(run, told, age_s, style),
+        _headline(run, told, style),
+        why_evidence.evidence(run, told, style),
+        why_evidence.readings(run, why.get("readings") or [], style),
         _rules(run, told, style),
         _incidents(run, why.get("incidents") or [], style),
         _attempts(why.get("attempts") or [], style),
         _notes(run.get("notes") or told.get("notes") or [], style),
         _unseen(run.get("missing") or {}, style),
-        _next(run, told, age_s, style),
+        _next(run, told, style),
     ]
     lines: list[str] = []
     for block in blocks:
@@ -43,7 +46,7 @@ def render(why: Mapping[str, Any], style: Style) -> list[str]:
     return lines
 
 
-def _headline(run: Mapping[str, Any], told: Mapping[str, Any], age_s: float, style: Style) -> list[str]:
+def _headline(run: Mapping[str, Any], told: Mapping[str, Any], style: Style) -> list[str]:
     verdict = run.get("verdict") or told.get("verdict")
     where = [f"attempt {run.get('attempt') or 0}"]
     if run.get("step") is not None:
@@ -58,20 +61,38 @@ def _headline(run: Mapping[str, Any], told: Mapping[str, Any], age_s: float, sty
         style.paint(left, "bold") + " " * (style.width - len(left) - len(right)) + right,
         style.rule(),
         f"{sign} {word}{named}",
-        *_when(run, told, age_s, style),
+        *_when(run, told, style),
         *style.wrap(str(run.get("sentence") or told.get("sentence") or "No verdict has been told yet."), 2),
     ]
     lines += _unreachable(run, style)
     return lines
 
 
-def _when(run: Mapping[str, Any], told: Mapping[str, Any], age_s: float, style: Style) -> list[str]:
+def _when(run: Mapping[str, Any], told: Mapping[str, Any], style: Style) -> list[str]:
     parts = ["suspected, not confirmed"] if run.get("suspected") else []
     if run.get("phase"):
         parts.append(f"phase {run['phase']}")
-    if told:
-        parts.append(f"the host's last word is {words.duration(age_s)} old")
-    return [style.paint("  " + "; ".join(parts), "dim")] if parts else []
+    if run.get("news_age_s") is not None:
+        parts.append(f"the host's last word is {words.duration(run['news_age_s'])} old")
+        if told:
+            parts += _told_before(run)
+    return style.wrap("; ".join(parts), 2) if parts else []
+
+
+def _told_before(run: Mapping[str, Any]) -> list[str]:
+    """The age of the verdict's own numbers, where it is not that of the last word: what stays the same is not told."""
+    told_s = run.get("verdict_age_s")
+    if told_s is None:
+        return ["the verdict was told at an unknown time"]
+    if told_s - run["news_age_s"] < _TOLD_BEFORE_S:
+        return []
+    return [f"the verdict was told {words.duration(told_s)} ago"]
+
+
+def _heard(run: Mapping[str, Any]) -> bool:
+    """Does the host speak now? What it does otherwise is not known."""
+    age_s = run.get("news_age_s")
+    return run.get("reachable") is not False and age_s is not None and age_s <= _FRESH_S
 
 
 def _unreachable(run: Mapping[str, Any], style: Style) -> list[str]:
@@ -88,68 +109,20 @@ def _unreachable(run: Mapping[str, Any], style: Style) -> list[str]:
     )
 
 
-def _evidence(run: Mapping[str, Any], told: Mapping[str, Any], age_s: float, style: Style) -> list[str]:
-    """The readings of the finding that made the verdict, each with its age."""
-    findings = _findings(told, "failing") or _findings(told, "pending")
-    mine = [f for f in findings if f.get("verdict") == told.get("verdict")] or findings
-    if not mine:
-        mine = [f for f in told.get("findings") or [] if f.get("evidence")]
-    body = [
-        [
-            str(item.get("what") or ""),
-            words.measured(item.get("value"), str(item.get("unit") or "")),
-            words.duration(float(item.get("age_s") or 0.0) + age_s),
-        ]
-        for item in _unique(item for f in mine for item in f.get("evidence") or [])
-    ]
-    lines = [style.paint("Evidence", "bold"), *_readings(body, style)] if body else []
-    for finding in mine:
-        culprit = str(finding.get("culprit") or "")
-        if culprit and culprit not in str(run.get("sentence")):
-            lines += style.wrap(f"culprit: {culprit}", 2)
-    for key_line in dict.fromkeys(str(f["key_line"]) for f in mine if f.get("key_line")):
-        lines.append(style.paint("  > ", "dim") + words.cut(key_line, style.width - 4))
-    return lines
-
-
-def _readings(body: list[list[str]], style: Style) -> list[str]:
-    """The table of readings; a long value goes on in the next line, for evidence is never cut."""
-    names = max(len(row[0]) for row in body)
-    ages = max(3, *(len(row[2]) for row in body))
-    room = max(20, style.width - names - ages - 6)
-    split = []
-    for name, value, age in body:
-        first, *rest = textwrap.wrap(value, room) or [""]
-        split += [[name, first, age], *(["", text, ""] for text in rest)]
-    return table.rows(["reading", "value", "age"], split, style=style, right=frozenset({2}), indent=2)
-
-
-def _unique(items: Iterator[Any]) -> list[Any]:
-    seen: dict[tuple[Any, ...], Any] = {}
-    for item in items:
-        seen.setdefault((item.get("what"), item.get("value"), item.get("unit")), item)
-    return list(seen.values())
-
-
-def _findings(told: Mapping[str, Any], status: str) -> list[Mapping[str, Any]]:
-    return [f for f in told.get("findings") or [] if f.get("status") == status]
-
-
 def _rules(run: Mapping[str, Any], told: Mapping[str, Any], style: Style) -> list[str]:
     """Rules that fired, those on their way with their margin, those that cannot say, and the content ones."""
-    findings: Sequence[Mapping[str, Any]] = told.get("findings") or []
-    if not findings:
+    if not told.get("findings"):
         return []
     lines = [style.paint("Rules", "bold")]
-    shown = [*_findings(told, "failing"), *_findings(told, "pending"), *_findings(told, "unknown")]
+    shown = [*findings(told, "failing"), *findings(told, "pending"), *findings(told, "unknown")]
     width = max((len(str(f["rule"])) for f in shown), default=0)
     for finding in shown:
         status = str(finding["status"])
         sign = marks.status_sign(status, style)
-        lines.append(f"  {sign} {str(finding['rule']).ljust(width)}  {_margin(finding, style)}".rstrip())
+        lines.append(f"  {sign} {str(finding['rule']).ljust(width)}  {_margin(finding, _heard(run), style)}".rstrip())
         if finding.get("reason") and finding["reason"] != run.get("sentence"):
             lines += style.wrap(str(finding["reason"]), 6)
-    content = [str(f["rule"]) for f in _findings(told, "ok")]
+    content = [str(f["rule"]) for f in findings(told, "ok")]
     if content:
         sign = marks.status_sign("ok", style)
         first, *rest = style.wrap(f"nothing found by {', '.join(content)}", 4)
@@ -157,7 +130,7 @@ def _rules(run: Mapping[str, Any], told: Mapping[str, Any], style: Style) -> lis
     return lines
 
 
-def _margin(finding: Mapping[str, Any], style: Style) -> str:
+def _margin(finding: Mapping[str, Any], heard: bool, style: Style) -> str:
     """How near a rule is to its limit: ``[####------] 31 s of 45 s, 14 s to go``."""
     status = str(finding["status"])
     if status == "unknown":
@@ -175,7 +148,7 @@ def _margin(finding: Mapping[str, Any], style: Style) -> str:
     left_s = max(float(limit_s) - held_s, 0.0)
     return (
         f"{style.paint(bar, 'yellow')} {words.duration(held_s)} of {words.duration(float(limit_s))}, "
-        f"{words.duration(left_s)} to go"
+        f"{words.duration(left_s)} to go{'' if heard else ' when it was last heard of'}"
     )
 
 
@@ -197,19 +170,14 @@ def _incidents(run: Mapping[str, Any], incidents: Sequence[Mapping[str, Any]], s
         )
         if incident.get("sentence") and incident["sentence"] != run.get("sentence"):
             lines += style.wrap(str(incident["sentence"]), 4)
-        lines += _quoted(incident, style)
+        if incident.get("key_line"):
+            lines += why_evidence.quoted(str(incident["key_line"]), style, 4)
         if incident.get("response_text") or incident.get("response"):
             lines += style.wrap(f"\u2192 {incident.get('response_text') or incident['response']}", 4)
     if resolved:
         causes = ", ".join(dict.fromkeys(_short(i) for i in resolved))
         lines += style.wrap(f"{len(resolved)} resolved before: {causes}", 2)
     return lines
-
-
-def _quoted(incident: Mapping[str, Any], style: Style) -> list[str]:
-    if not incident.get("key_line"):
-        return []
-    return [style.paint("    > ", "dim") + words.cut(str(incident["key_line"]), style.width - 6)]
 
 
 def _short(incident: Mapping[str, Any]) -> str:
@@ -261,24 +229,42 @@ def _unseen(missing: Mapping[str, Any], style: Style) -> list[str]:
     return lines
 
 
-def _next(run: Mapping[str, Any], told: Mapping[str, Any], age_s: float, style: Style) -> list[str]:
+def _next(run: Mapping[str, Any], told: Mapping[str, Any], style: Style) -> list[str]:
     ahead: Mapping[str, Any] = told.get("next") or {}
+    held = words.hold_line(run)
     lines = [style.paint("Next", "bold")]
     if run.get("final"):
         lines += style.wrap("The run has ended; nothing more happens by itself.", 2)
-    elif ahead:
-        what = _NEXT.get(str(ahead.get("what")), str(ahead.get("what")))
-        when = ""
-        if ahead.get("in_s") is not None:
-            left_s = float(ahead["in_s"]) - age_s
-            when = f" in {words.duration(left_s)}" if left_s >= 0.5 else " now"
-        reason = f": {ahead['why']}" if ahead.get("why") else ""
-        lines += style.wrap(f"{what}{when}{reason}", 2)
-    else:
+    if held:
+        lines += style.wrap(f"{held}; it is watched, and nothing is done", 2)
+    if ahead and not run.get("final") and not (held and ahead.get("what") in ("wait", "nothing")):
+        lines += style.wrap(upcoming(run, ahead), 2)
+    elif not ahead and not run.get("final"):
         lines += style.wrap("not told yet", 2)
     lines += style.wrap(goal(run), 2)
-    lines.append(style.paint(f"  {words.command('logs', run['name'])}", "dim"))
+    lines.append(style.paint(f"  {words.command('logs', handle(run))}", "dim"))
     return lines
+
+
+def upcoming(run: Mapping[str, Any], ahead: Mapping[str, Any]) -> str:
+    """What happens next, when, and why; ahead is the ``next`` of a verdict."""
+    what = _NEXT.get(str(ahead.get("what")), str(ahead.get("what")))
+    reason = f": {ahead['why']}" if ahead.get("why") else ""
+    return f"{what}{_due(run, ahead)}{reason}"
+
+
+def _due(run: Mapping[str, Any], ahead: Mapping[str, Any]) -> str:
+    """When it happens, counted from when it was told. Whether it has happened only the host knows."""
+    if ahead.get("in_s") is None:
+        return ""
+    if run.get("verdict_age_s") is None:
+        return ", at a time that is not known"
+    left_s = float(ahead["in_s"]) - float(run["verdict_age_s"])
+    if left_s >= 0.5:
+        return f" in {words.duration(left_s)}"
+    if _heard(run):
+        return " now"
+    return f", due {words.duration(-left_s)} ago; whether it has happened is not known"
 
 
 def goal(run: Mapping[str, Any]) -> str:
@@ -286,7 +272,7 @@ def goal(run: Mapping[str, Any]) -> str:
     wanted: Mapping[str, Any] = run.get("goal") or {}
     if not wanted:
         return "Goal: unknown."
-    known = "the host knows it"
+    known = "the host knows it" + ("; its time is over" if wanted.get("hold_left_s") == 0 else "")
     if not wanted.get("acknowledged"):
         known = f"pending since {wanted.get('since') or 'an unknown time'}, the host has not confirmed it"
     return f"Goal: {wanted.get('want')} (generation {wanted.get('generation')}; {known}). Policy: {run.get('preset')}."

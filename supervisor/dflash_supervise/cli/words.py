@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 UNKNOWN = "-"
+_SAME_DAY_S = 12 * 3600.0  # a time of day further ahead needs its date
 
 
 def duration(seconds: float | None) -> str:
@@ -88,6 +90,21 @@ def clock(at: Any) -> str:
         return datetime.fromisoformat(str(at).replace("Z", "+00:00")).astimezone().strftime("%m-%d %H:%M:%S")
     except ValueError:
         return str(at or "?")
+
+
+def hold_line(run: Mapping[str, Any]) -> str:
+    """``on hold until 14:05 (1h 12m left)``, by this machine's clock; empty for a run that is not held."""
+    goal: Mapping[str, Any] = run.get("goal") or {}
+    left_s, for_s = goal.get("hold_left_s"), goal.get("hold_for_s")
+    if goal.get("want") != "hold" or run.get("final") or left_s == 0:
+        return ""
+    if left_s is not None:
+        until = clock(goal.get("hold_until"))  # 11-30 14:05:31
+        return f"on hold until {until[-8:-3] if left_s < _SAME_DAY_S else until[:-3]} ({duration(left_s)} left)"
+    length = "until released" if for_s is None else f"for {duration(for_s)}"
+    if not goal.get("acknowledged"):
+        return f"on hold {length}, once the host has taken it"
+    return f"on hold {length}" + ("" if for_s is None else "; when that began is not known")
 
 
 def command(*words: str) -> str:

@@ -62,14 +62,13 @@ def load(
     environ = os.environ if environ is None else environ
     paths = _usual_files(environ) if files is None else files
     merged: _Layer = {}
-    for path in paths:
-        merged.update(_file_layer(path))
-    merged.update(_environment_layer(environ))
-    merged.update(_flag_layer(flags or {}))
+    for layer in (*map(_file_layer, paths), _environment_layer(environ), _flag_layer(flags or {})):
+        # Also what a later layer hides: a file that is checked shall be right by itself.
+        merged.update({key: (_value(key, raw, where), where) for key, (raw, where) in layer.items()})
     values: dict[str, dict[str, object]] = {section: {} for section in SECTIONS}
-    for key, (raw, where) in merged.items():
+    for key, (value, _where) in merged.items():
         section, name = key.split(".", 1)
-        values[section][name] = convert.value(raw, convert.kinds(SECTIONS[section])[name], key=key, where=where)
+        values[section][name] = value
     _check_policy(values["policy"], merged)
     _check_ranges(values, merged)
     return Settings(
@@ -117,8 +116,11 @@ def _usual_files(environ: Mapping[str, str]) -> tuple[Path, ...]:
 def _file_layer(path: Path) -> _Layer:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot be read: {error}", where=str(path), fix="check the path and its mode") from error
+    except OSError as error:
+        text = f"cannot be read: {error.strerror}"
+        raise ConfigError(text, where=str(path), fix="check the path and its mode") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError("is no UTF-8 text", where=str(path)) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"is not TOML: {error}", where=str(path)) from error
     layer: _Layer = {}
@@ -167,6 +169,11 @@ def _flag_layer(flags: Mapping[str, object]) -> _Layer:
     return layer
 
 
+def _value(key: str, raw: object, where: str) -> object:
+    section, name = key.split(".", 1)
+    return convert.value(raw, convert.kinds(SECTIONS[section])[name], key=key, where=where)
+
+
 def _known(section: str, name: str, where: str) -> None:
     names = tuple(item.name for item in fields(SECTIONS[section]))
     if name not in names:
@@ -178,7 +185,8 @@ def _check_policy(given: Mapping[str, object], merged: _Layer) -> None:
         Policy(**given)  # type: ignore[arg-type]  # converted by the field's own type
     except ValueError as error:
         where = merged.get("policy.preset", (None, "configuration"))[1]
-        raise ConfigError(str(error), where=where, key="policy.preset") from error
+        text = str(error).removeprefix("policy.preset ")  # the key is named already
+        raise ConfigError(text, where=where, key="policy.preset") from error
 
 
 def _check_ranges(values: Mapping[str, Mapping[str, object]], merged: _Layer) -> None:

@@ -49,7 +49,8 @@ class Secret:
             try:
                 return Path(self.source[0]).expanduser().read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
-                raise self._problem(f"cannot read {self.source[0]}: {error}", "check the path and its mode") from error
+                why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+                raise self._problem(f"cannot read {self.source[0]}: {why}", "check the path and its mode") from error
         return self._run()
 
     def _run(self) -> str:
@@ -62,8 +63,12 @@ class Secret:
                 stdin=subprocess.DEVNULL,
                 check=False,
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise self._problem(f"command {self.source[0]} did not run: {error}", "try it in a shell") from error
+        except subprocess.TimeoutExpired as error:
+            text = f"command {self.source[0]} did not end within {COMMAND_LIMIT_S:g} s"
+            raise self._problem(text, "try it in a shell") from error
+        except (OSError, ValueError) as error:  # ValueError: a NUL byte in it, or output that is no text
+            why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            raise self._problem(f"command {self.source[0]} did not run: {why}", "try it in a shell") from error
         if done.returncode != 0:
             raise self._problem(f"command {self.source[0]} ended with {done.returncode}", "try it in a shell")
         return done.stdout

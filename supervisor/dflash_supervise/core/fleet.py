@@ -5,6 +5,7 @@ Nothing here ends or restarts a run: silence is *unknown since*, and the stronge
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Optional, Tuple
 
@@ -28,6 +29,7 @@ class RunView:
     silent_for_s: Optional[float] = None  # marked silent that long ago
     silent_told: bool = False
     ensured_ago_s: Optional[float] = None  # last try to start its agent
+    awaited_s: float = math.inf  # since its goal was given: a new or reopened run has no agent to hear from before
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,14 @@ def judge(host: HostView, limits: Limits) -> Tuple[FleetAction, ...]:
 
 
 def _agent(host: HostView, run: RunView, limits: Limits) -> Tuple[FleetAction, ...]:
-    # Records held back by a cut link arrive after it is ready: silence counts from then.
-    quiet_s = host.since_s if run.news_age_s is None else min(run.news_age_s, host.since_s)
+    # The link may just have come back; only news that is younger than the mark clears it.
+    if run.silent_for_s is not None and run.news_age_s is not None and run.news_age_s < run.silent_for_s:
+        return (FleetAction("clear_silent", host.key, run.run_id),)
+    # Records held back by a cut link arrive after it is ready, those of a new agent after its goal was given.
+    awaited_s = min(host.since_s, run.awaited_s)
+    quiet_s = awaited_s if run.news_age_s is None else min(run.news_age_s, awaited_s)
     if quiet_s < limits.agent_silent_s:
-        # The link may just have come back; only news clears the mark.
-        fresh = run.news_age_s is not None and run.news_age_s < limits.agent_silent_s
-        clear = fresh and run.silent_for_s is not None
-        return (FleetAction("clear_silent", host.key, run.run_id),) if clear else ()
+        return ()
     found = []
     if run.silent_for_s is None:
         found.append(FleetAction("mark_silent", host.key, run.run_id))

@@ -6,13 +6,13 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from dflash_supervise.config.target import HostTarget
 from dflash_supervise.daemon import names, request
 from dflash_supervise.daemon.handover import REQUEST_S, list_runs
 from dflash_supervise.daemon.launch import AGENT_S, connect
 from dflash_supervise.daemon.operations import Failed, Operation
 from dflash_supervise.daemon.parts import Parts
 from dflash_supervise.daemon.seam import HostLink
-from dflash_supervise.link.target import HostTarget
 from dflash_supervise.store import NoSuchRun
 
 Doc = dict[str, Any]
@@ -32,6 +32,7 @@ def adopt(parts: Parts, wanted: Mapping[str, Any], configured: Mapping[str, obje
     if what["tmux"] is None and what["pid"] is None and what["log"] is None:
         _take_over(parts, link, target, operation)
         return
+    _look_for(link, target, what)
     taken = frozenset(run["name"] for run in parts.store.runs() if not run["final"])
     try:
         name = names.free_name(names.run_name(wanted.get("name"), target.workspace), taken)
@@ -49,6 +50,29 @@ def adopt(parts: Parts, wanted: Mapping[str, Any], configured: Mapping[str, obje
         adopt=what,
     )
     _hand_over(parts, link, target, spec, wanted.get("options"), operation)
+
+
+def _look_for(link: HostLink, target: HostTarget, what: Doc) -> None:
+    """Refuse what is not there before a run is made of it.
+
+    Raises:
+        Failed: exit code 5, with what is there.
+    """
+    if what["tmux"] is None and what["pid"] is None:
+        return
+    found = link.request({"op": "look_for", "tmux": what["tmux"], "pid": what["pid"]}, REQUEST_S)
+    if found["pid"] is not None:
+        return
+    if what["pid"] is not None:
+        text = f"there is no process {what['pid']} on {target.key}"
+        raise Failed("no_such_process", text, fix="name the main process of the training run", exit_code=5)
+    sessions = [str(name) for name in found["sessions"]]
+    if what["tmux"] in sessions:
+        text, fix = f"nothing runs in the tmux session {what['tmux']}", "name the process: --pid PID"
+    else:
+        there = f"sessions are: {', '.join(sessions)}" if sessions else f"{target.key} has none"
+        text, fix = f"there is no tmux session {what['tmux']}; {there}", "name one of these, or a process: --pid PID"
+    raise Failed("no_such_session", text, fix=fix, exit_code=5)
 
 
 def _hand_over(parts: Parts, link: HostLink, target: HostTarget, spec: Doc, options: Any, operation: Operation) -> None:
@@ -89,7 +113,9 @@ def _take_one(
     there = {key: value for key, value in there.items() if key != "accepted"}
     known = _known(parts, run_id)
     if not final and there["owner"] != parts.handover.owner:
-        spec = {**there, "owner": parts.handover.owner, "generation": there["generation"] + 1}
+        # The goal stays; a restart in it was asked for once and is not asked for again.
+        goal = {**there["goal"], "end_attempt": None}
+        spec = {**there, "goal": goal, "owner": parts.handover.owner, "generation": there["generation"] + 1}
         op = {
             "op": "spec",
             "workspace": target.workspace,

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from dflash_supervise.config import Settings
+from dflash_supervise.config.target import HostTarget
 from dflash_supervise.daemon import adopt, doctor, goals, launch, request
 from dflash_supervise.daemon.operations import Operations
 from dflash_supervise.daemon.parts import Parts
 from dflash_supervise.link import LinkError
-from dflash_supervise.link.target import HostTarget
 from dflash_supervise.web.control import Refused
 
 Doc = dict[str, Any]

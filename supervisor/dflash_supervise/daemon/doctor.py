@@ -8,7 +8,7 @@ from typing import Any
 
 from dflash_supervise.config import ConfigError, Settings
 from dflash_supervise.daemon import request
-from dflash_supervise.daemon.launch import connect
+from dflash_supervise.daemon.launch import connect, own_python
 from dflash_supervise.daemon.operations import Operation
 from dflash_supervise.daemon.parts import Parts
 
@@ -31,7 +31,8 @@ def doctor(parts: Parts, settings: Settings, wanted: Doc, operation: Operation) 
     target = request.target_of(wanted)
     link = connect(parts, target, operation)
     checks.append(_check("connection", True, f"{target.key} answers"))
-    checks.extend(link.request({"op": "doctor", "workspace": target.workspace}, DOCTOR_S)["checks"])
+    op = {"op": "doctor", "workspace": target.workspace, "pythons": own_python(target)}
+    checks.extend(link.request(op, DOCTOR_S)["checks"])
 
 
 def here(parts: Parts, settings: Settings) -> list[Doc]:

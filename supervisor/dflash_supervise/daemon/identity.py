@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,14 +99,21 @@ def private_dir(path: Path) -> None:
     """A directory that only we may read, created so or made so.
 
     Raises:
-        PermissionError: it belongs to somebody else.
+        OSError: it cannot be made, belongs to somebody else, or is one that everybody writes into, such as /tmp.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = path.stat()
     if facts.st_uid != os.geteuid():
         raise PermissionError(f"{path} belongs to uid {facts.st_uid}; set [daemon] state_dir to a folder of your own")
+    if facts.st_mode & (stat.S_ISVTX | stat.S_IWOTH):
+        raise PermissionError(f"{path} is shared by everybody; set [daemon] state_dir to a folder of your own")
     if facts.st_mode & 0o077:
         path.chmod(0o700)
+
+
+def reason(error: OSError) -> str:
+    """Its text for a person: ours as it is, the system's with the path and without the number."""
+    return f"{error.filename}: {error.strerror}" if error.strerror else str(error)
 
 
 def _once(path: Path, value: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import queue
 import secrets
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from dflash_supervise.config.target import HostTarget
 from dflash_supervise.daemon import goals, names, request
 from dflash_supervise.daemon.handover import list_runs
 from dflash_supervise.daemon.operations import Failed, Operation
@@ -126,6 +128,7 @@ def _preflight(link: HostLink, wanted: request.StartRequest, run_id: str, operat
         "gpus": _plain(wanted.gpus) if by_uuid else "all",
         "bundled": wanted.bundled,
         "run_id": run_id,
+        "pythons": own_python(wanted.target),
     }
     look = link.request(op, PREFLIGHT_S)
     python = look.get("python")
@@ -138,6 +141,11 @@ def _preflight(link: HostLink, wanted: request.StartRequest, run_id: str, operat
     else:
         operation.say(f"GPUs on the host: {len(seen.get('gpus', []))}")
     return look
+
+
+def own_python(target: HostTarget) -> list[str]:
+    """The interpreter of this installation, where the host is this machine: its environment may hold the trainer's."""
+    return [sys.executable] if target.local else []
 
 
 def _check(look: Mapping[str, Any], wanted: request.StartRequest, operation: Operation) -> None:

@@ -6,10 +6,10 @@ import threading
 import time
 from collections.abc import Callable
 
+from dflash_supervise.config.target import HostTarget, parse_target
 from dflash_supervise.daemon.ingest import Ingest
 from dflash_supervise.daemon.seam import HostLink, MakeLink
 from dflash_supervise.link.host import Follow
-from dflash_supervise.link.target import HostTarget, parse_target
 from dflash_supervise.store import Store
 
 IDLE_CLOSE_S = 120.0

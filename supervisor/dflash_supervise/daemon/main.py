@@ -17,6 +17,7 @@ from dflash_supervise import __version__
 from dflash_supervise.alerts.channels import channels_of
 from dflash_supervise.alerts.worker import AlertWorker
 from dflash_supervise.config import ConfigError, Settings
+from dflash_supervise.config.target import HostTarget
 from dflash_supervise.daemon import identity, port
 from dflash_supervise.daemon.control import DaemonControl
 from dflash_supervise.daemon.handover import Handover
@@ -27,8 +28,7 @@ from dflash_supervise.daemon.seam import HostLink, MakeLink
 from dflash_supervise.daemon.watch import Watch
 from dflash_supervise.link import LinkSettings, trust
 from dflash_supervise.link import host as link_host
-from dflash_supervise.link.target import HostTarget
-from dflash_supervise.store import Store
+from dflash_supervise.store import Store, StoreError
 from dflash_supervise.web import create_app
 from dflash_supervise.web.settings import WebSettings
 
@@ -44,6 +44,10 @@ def run(settings: Settings, *, make_link: MakeLink | None = None) -> int:
     Args:
         make_link: another way to make links, for tests.
     """
+    try:
+        identity.private_dir(settings.state_dir)
+    except OSError as error:
+        return _refuse(f"the state folder cannot be used: {identity.reason(error)}", 2)
     try:
         listener, shown_port = _listen(settings)
     except port.PortTaken as error:
@@ -82,7 +86,11 @@ def _serve(
     shown_port: int,
     make_link: MakeLink | None,
 ) -> int:
-    store = Store(settings.store_url, logs=settings.logs_dir)
+    try:
+        store = Store(settings.store_url, logs=settings.logs_dir)
+    except (ValueError, OSError, StoreError) as error:
+        why = identity.reason(error) if isinstance(error, OSError) else str(error).splitlines()[0]
+        return _refuse(f"the database cannot be used: {why}", 2)
     running = _Running.begin(store, settings, instance, make_link or _link_maker(settings))
     server: list[uvicorn.Server] = []
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from dflash_supervise import wire
 from dflash_supervise.config import ConfigError, convert
+from dflash_supervise.config.target import HostTarget, parse_target
 from dflash_supervise.core.policy import Policy
 from dflash_supervise.daemon import names
-from dflash_supervise.link.target import HostTarget, parse_target
 from dflash_supervise.web.control import Refused
 
 Doc = dict[str, Any]

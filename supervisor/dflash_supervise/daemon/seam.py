@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from dflash_supervise.config.target import HostTarget
 from dflash_supervise.link.host import Follow, LinkState, Sink
-from dflash_supervise.link.target import HostTarget
 
 Doc = dict[str, Any]
 

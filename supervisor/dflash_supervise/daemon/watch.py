@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import Any
 
 from dflash_supervise.config import Settings
@@ -23,7 +24,17 @@ log = logging.getLogger(__name__)
 TICK_S = 1.0
 HOUSEKEEPING_S = 60.0
 HOSTS_AT_ONCE = 8
+ASK_AGAIN_S = (1.0, 60.0)  # after a refusal, doubled each time up to the second
 NEVER_CAME = "the start was cut short before the host had it; nothing was launched"
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """How often a host was asked to take one generation of a run's spec, and when it may be asked again."""
+
+    generation: int
+    times: int
+    again_at: float
 
 
 class Watch:
@@ -40,6 +51,7 @@ class Watch:
             silent_hold_s=alerts.silent_hold_s,
         )
         self._ensured: dict[str, float] = {}
+        self._asked: dict[str, _Asked] = {}
         self._busy: dict[str, Future[None]] = {}
         self._closing = threading.Event()
         self._pool = ThreadPoolExecutor(HOSTS_AT_ONCE, thread_name_prefix="host-request")
@@ -74,9 +86,11 @@ class Watch:
             runs = [run for run in live if run["host"] == host["key"]]
             for action in fleet.judge(self._view(host, runs, now), self._limits):
                 self._act(action)
-            if host["status"] == "ready":
-                for run in runs:
+            for run in runs:
+                if host["status"] == "ready":
                     self._catch_up(run)
+                else:
+                    self._asked.pop(run["id"], None)  # once it is back it is asked at once
 
     def settle(self) -> None:
         """Wait until the hosts have answered what was asked."""
@@ -105,6 +119,7 @@ class Watch:
             silent_for_s=None if run["silent_since_at"] is None else now - run["silent_since_at"],
             silent_told=bool(run["silent_told"]),
             ensured_ago_s=None if ensured is None else self._monotonic() - ensured,
+            awaited_s=max(0.0, now - run["goal_since_at"]),
         )
 
     def _act(self, action: fleet.FleetAction) -> None:
@@ -115,16 +130,27 @@ class Watch:
         self._ask(action.host, action.run_id, self._ensure_agent)
 
     def _catch_up(self, run: Doc) -> None:
-        """Hand over what is wanted, where the host does not have it yet."""
-        if run["owner_elsewhere"] or run["delivered"] >= run["generation"]:
+        """Hand over what is wanted, where the host does not have it yet. A refusal is asked about ever more rarely."""
+        run_id, generation, now = run["id"], run["generation"], self._monotonic()
+        if run["owner_elsewhere"] or run["delivered"] >= generation:
+            self._asked.pop(run_id, None)
             return
-        self._ask(run["host"], run["id"], self._settle_start if run["delivered"] == 0 else self._deliver)
+        asked = self._asked.get(run_id)
+        if asked is None or asked.generation != generation:
+            asked = _Asked(generation, 0, now)
+        if now < asked.again_at:
+            return
+        if self._ask(run["host"], run_id, self._settle_start if run["delivered"] == 0 else self._deliver):
+            first_s, most_s = ASK_AGAIN_S
+            again_at = now + min(most_s, first_s * 2.0 ** min(asked.times, 16))
+            self._asked[run_id] = _Asked(generation, asked.times + 1, again_at)
 
-    def _ask(self, host: str, run_id: str, work: Callable[[HostLink, str], None]) -> None:
+    def _ask(self, host: str, run_id: str, work: Callable[[HostLink, str], None]) -> bool:
+        """Whether the host is being asked now: it has a link, and is not busy with an earlier request of this run."""
         link = self._parts.links.get(host)
         under_way = self._busy.get(run_id)
         if link is None or (under_way is not None and not under_way.done()):
-            return
+            return False
 
         def ask() -> None:
             try:
@@ -135,6 +161,7 @@ class Watch:
                 log.exception("a request to a host failed by a fault of ours run=%s", run_id)
 
         self._busy[run_id] = self._pool.submit(ask)
+        return True
 
     def _ensure_agent(self, link: HostLink, run_id: str) -> None:
         spec = self._parts.store.spec(run_id)["spec"]

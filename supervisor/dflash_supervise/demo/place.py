@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dflash_supervise.config.load import ENV_PREFIX, load
+
 DASHBOARD_PORT = 8000
 _POLL_S = 0.2
 
@@ -56,7 +58,7 @@ def make() -> Place:
 
 
 def environment(place: Place, config: Path, port: int) -> dict[str, str]:
-    """What the demo's own processes have in their environment; no configuration of the user's reaches them."""
+    """What the demo's own processes have in their environment; no other configuration of the user's reaches them."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("DFLASH_", "TMUX"))}
     return {
         **kept,
@@ -67,6 +69,16 @@ def environment(place: Place, config: Path, port: int) -> dict[str, str]:
         "TMUX_TMPDIR": str(place.runtime),
         "OMP_NUM_THREADS": "1",
     }
+
+
+def wanted_port(environ: Mapping[str, str]) -> int | None:
+    """The dashboard's port as the environment says it: the one setting of the user's that reaches the demo.
+
+    Raises:
+        ConfigError: it is no port.
+    """
+    name = ENV_PREFIX + "DAEMON_PORT"
+    return load(files=(), environ={name: environ[name]}).daemon.port if name in environ else None
 
 
 def free_port() -> int:

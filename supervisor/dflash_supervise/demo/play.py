@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_supervise.cli import clean, exits, marks, say, session, words
 from dflash_supervise.cli.errors import CliError
+from dflash_supervise.config import ConfigError
 from dflash_supervise.demo import place as places
 from dflash_supervise.demo import story as stories
 from dflash_supervise.demo import telling
@@ -73,8 +74,8 @@ def play(options: Options) -> int:
     examples = options.examples or _examples()
     check_machine()
     began = monotonic()
+    port = _port(options)
     place = places.make()
-    port = options.port if options.port is not None else places.free_port()
     environ = places.environment(place, examples / "demo.toml", port)
     wrong: list[str] = []
     # A plain kill must leave as little behind as Ctrl-C.
@@ -91,6 +92,15 @@ def play(options: Options) -> int:
     for sentence in wrong:
         say.error(sentence)
     return exits.TOOL_FAILED if wrong else exits.DONE
+
+
+def _port(options: Options) -> int:
+    """As it was asked for by option or environment, else the usual one if it is free."""
+    try:
+        wanted = options.port if options.port is not None else places.wanted_port(os.environ)
+    except ConfigError as error:
+        raise CliError(str(error), exit_code=exits.USAGE, code="config_error") from error
+    return places.free_port() if wanted is None else wanted
 
 
 def check_machine() -> None:

@@ -1,6 +1,6 @@
 """The only way to a host: SSH by paramiko or a process of this machine, one agent stream over either.
 
-Importing this package, `errors`, `target` or `settings` costs no paramiko; that comes with the first
+Importing this package, `errors` or `settings` costs no paramiko; that comes with the first
 `HostLink` that connects over SSH.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dflash_supervise.config.target import HostTarget, parse_target
 from dflash_supervise.link.errors import LinkError
 from dflash_supervise.link.settings import LinkSettings
-from dflash_supervise.link.target import HostTarget, parse_target
 
 if TYPE_CHECKING:
     from dflash_supervise.link.connect import trust

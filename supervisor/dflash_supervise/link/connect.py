@@ -9,6 +9,7 @@ from typing import Any
 
 import paramiko
 
+from dflash_supervise.config.target import HostTarget
 from dflash_supervise.link import errors
 from dflash_supervise.link.auth import authenticate
 from dflash_supervise.link.closer import Closer
@@ -16,7 +17,6 @@ from dflash_supervise.link.host_keys import HostKey, append, check, look_up
 from dflash_supervise.link.proxy import ProxySocket
 from dflash_supervise.link.settings import LinkSettings
 from dflash_supervise.link.ssh_config import Hop, HostConfig, resolve
-from dflash_supervise.link.target import HostTarget
 
 _MOST_HOPS = 8
 _HANDSHAKES_AT_ONCE = 4  # a server's default MaxStartups begins to refuse at ten, and others connect too

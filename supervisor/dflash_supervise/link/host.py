@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from dflash_supervise.config.target import HostTarget
 from dflash_supervise.link import errors
 from dflash_supervise.link.boot import Hello, command, start_agent
 from dflash_supervise.link.channel import AgentChannel, answered
@@ -17,7 +18,6 @@ from dflash_supervise.link.closer import Closer
 from dflash_supervise.link.lines import LineSplitter
 from dflash_supervise.link.settings import LinkSettings
 from dflash_supervise.link.stream import ProcessStream, SshStream, Stream
-from dflash_supervise.link.target import HostTarget
 
 if TYPE_CHECKING:
     import libtmux

@@ -66,6 +66,8 @@ def apply_record(
         state.view = views.current(record, state.view)
     row_id = _insert(connection, state, record, received_at)
     if newest:
+        # The host's clock at its last word: observations are thinned, and heartbeats leave no view.
+        state.view = {**(state.view or {}), "heard_t_s": record["t_s"]}
         state.row.update(cursor_epoch=epoch, cursor_seq=seq)
         state.row["news_at"] = max(said_at, state.row["news_at"] or said_at)
     state.dirty = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-from dflash_supervise.store import queue, reads, shapes
+from dflash_supervise.store import queue, reads, why
 from dflash_supervise.store.logs import LogFiles
 
 Doc = dict[str, Any]
@@ -40,21 +39,15 @@ class Reading:
             return reads.run(connection, name, self._clock())
 
     def why(self, run_id: str) -> Doc | None:
-        """{"run", "verdict", "incidents", "attempts", "age_s"}; ``age_s`` is that of the host's last word."""
+        """{"run", "verdict", "readings", "incidents", "attempts", "age_s"}; ``age_s`` is that of the host's last word.
+
+        The verdict is as the host told it ``run.verdict_age_s`` ago (None: nobody can say): the ages of its evidence
+        and the seconds in its ``next`` count from then. Only ``held_s`` of what it suspects has gone on, by the time
+        for which the host has watched since. ``readings`` are rows like evidence, from the newest observation, their
+        ages as of now; None is not known. ``told_age_s`` of an incident is the age of what it says.
+        """
         with self._read() as connection:
-            run = reads.run(connection, run_id, self._clock())
-            if run is None:
-                return None
-            row = reads.find(connection, run["id"])
-            assert row is not None
-            told = json.loads(row["verdict"]) if row["verdict"] else None
-            return {
-                "run": run,
-                "verdict": shapes.verdict_doc(told) if told else None,
-                "incidents": reads.incidents(connection, run["id"], 100),
-                "attempts": reads.attempts(connection, run["id"]),
-                "age_s": run["news_age_s"],
-            }
+            return why.why(connection, run_id, self._clock())
 
     def records(
         self,

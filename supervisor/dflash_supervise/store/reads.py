@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, case, func, select
 
-from dflash_supervise.store import shapes
+from dflash_supervise.store import host_time, shapes
 from dflash_supervise.store import tables as t
 from dflash_supervise.store import view as views
 
@@ -20,19 +21,22 @@ _OPEN_FIRST = case((t.incidents.c.state == "open", 0), (t.incidents.c.state == "
 def runs(connection: Connection, now: float) -> list[Doc]:
     """All runs, those that are not over first, then the newest first."""
     found = connection.execute(select(t.runs).order_by(t.runs.c.final, t.runs.c.created_at.desc()))
-    hosts, open_counts = _hosts(connection), _open_counts(connection)
-    return [
-        shapes.run_doc(dict(row), hosts.get(row["host"]), open_counts.get(row["id"], 0), now)
-        for row in found.mappings()
-    ]
+    hosts, open_counts, meant = _hosts(connection), _open_counts(connection), _meant(connection)
+    docs = []
+    for row in map(dict, found.mappings().all()):
+        since, count = host_time.of_run(connection, row), open_counts.get(row["id"], 0)
+        doc = shapes.run_doc(row, hosts.get(row["host"]), count, now, since)
+        docs.append({**doc, "name_unique": meant[row["name"]] == 1})
+    return docs
 
 
 def run(connection: Connection, name: str, now: float) -> Doc | None:
     row = find(connection, name)
     if row is None:
         return None
-    host = _hosts(connection).get(row["host"])
-    return shapes.run_doc(dict(row), host, _open_counts(connection).get(row["id"], 0), now)
+    host, count = _hosts(connection).get(row["host"]), _open_counts(connection).get(row["id"], 0)
+    doc = shapes.run_doc(row, host, count, now, host_time.of_run(connection, row))
+    return {**doc, "name_unique": _meant(connection)[row["name"]] == 1}
 
 
 def find(connection: Connection, name: str) -> Mapping[str, Any] | None:
@@ -44,10 +48,15 @@ def find(connection: Connection, name: str) -> Mapping[str, Any] | None:
 
 
 def incidents(connection: Connection, run_id: str | None, limit: int) -> list[Doc]:
+    return [shapes.incident_doc(row) for row in incident_rows(connection, run_id, limit)]
+
+
+def incident_rows(connection: Connection, run_id: str | None, limit: int) -> list[Doc]:
+    """Open ones first, then pending, then resolved; newest first."""
     query = select(t.incidents).order_by(_OPEN_FIRST, t.incidents.c.updated_row.desc()).limit(limit)
     if run_id is not None:
         query = query.where(t.incidents.c.run == run_id)
-    return [shapes.incident_doc(dict(row)) for row in connection.execute(query).mappings()]
+    return [dict(row) for row in connection.execute(query).mappings()]
 
 
 def incident(connection: Connection, incident_id: str) -> Doc | None:
@@ -139,6 +148,12 @@ def hosts(connection: Connection, now: float) -> list[Doc]:
 
 def _hosts(connection: Connection) -> dict[str, Mapping[str, Any]]:
     return {row["key"]: dict(row) for row in connection.execute(select(t.hosts)).mappings()}
+
+
+def _meant(connection: Connection) -> Counter[str]:
+    """How many runs a person may mean by each word: a name, or an id that another run may have for its name."""
+    rows = connection.execute(select(t.runs.c.id, t.runs.c.name))
+    return Counter(word for run_id, name in rows for word in {run_id, name})
 
 
 def _open_counts(connection: Connection) -> dict[str, int]:

@@ -138,6 +138,7 @@ class Store(Reading):
             t.runs.c.owner_elsewhere,
             t.runs.c.news_at,
             t.runs.c.created_at,
+            t.runs.c.goal_since_at,
             t.runs.c.silent_since_at,
             t.runs.c.silent_told,
         )

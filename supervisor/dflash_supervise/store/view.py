@@ -12,8 +12,14 @@ MARK_EVERY_S = 60.0  # the step rate is taken over the last one to two of these
 
 
 def current(record: Mapping[str, Any], before: Mapping[str, Any] | None) -> Doc:
-    """The view after an observation record. ``before`` carries what the rate of steps is measured from."""
+    """The view after an observation record.
+
+    ``before`` carries what the rate of steps is measured from, and the run's last complete checkpoint: one that is
+    being written, or an attempt that has not written any yet, does not undo it.
+    """
+    before = before or {}
     obs = record.get("obs") or {}
+    ended = _ended(obs)
     progress, log = _reading(obs, "progress"), _reading(obs, "log")
     attempt = (obs.get("attempt") or {}).get("number")
     step = _first(progress.get("step"), log.get("step"))
@@ -24,18 +30,39 @@ def current(record: Mapping[str, Any], before: Mapping[str, Any] | None) -> Doc:
         "step": step,
         "steps_total": progress.get("steps_total"),
         "loss": _first(progress.get("loss"), log.get("loss")),
-        "tokens_per_s": _first(progress.get("tokens_per_s"), log.get("tokens_per_s")),
+        "tokens_per_s": None if ended else _first(progress.get("tokens_per_s"), log.get("tokens_per_s")),
         "tau": progress.get("tau"),
-        "checkpoint_step": progress.get("checkpoint_step") if progress.get("checkpoint_done") else None,
+        "checkpoint_step": _first(_saved(progress), before.get("checkpoint_step")),
         "workers": progress.get("workers", []),
         "log_bytes": log.get("size_bytes"),
         "last_line": log.get("last_line", ""),
         "main_alive": _reading(obs, "processes").get("main_alive"),
+        "ended": ended,
         "gpus": [_gpu(gpu, record.get("gpu_class") or {}) for gpu in _reading(obs, "gpus").get("gpus", [])],
         "missing": {key: obs[key].get("reason", "") for key in _READINGS if _is_missing(obs.get(key))},
     }
-    view["marks"] = _marks(view, before or {})
+    view["marks"] = _marks(view, before)
     return view
+
+
+def of_attempt(view: Mapping[str, Any], attempt: int | None, *, final: bool) -> Doc:
+    """The numbers of a run's present attempt.
+
+    What an earlier attempt did is old news when the next one has begun: its numbers are unknown then, but for the
+    checkpoint, which is the run's. An attempt that has ended keeps the step it came to; it has no speed and no rest.
+    """
+    seen = view.get("attempt")
+    if seen is not None and seen < (attempt or 0):
+        view = {"checkpoint_step": view.get("checkpoint_step")}
+    ended = True if final else view.get("ended")
+    return {
+        **{key: view.get(key) for key in ("step", "steps_total", "loss", "tau", "checkpoint_step")},
+        "tokens_per_s": None if ended else view.get("tokens_per_s"),
+        "eta_s": None if ended else eta_s(view),
+        "attempt_ended": ended,
+        "workers": view.get("workers", []),
+        "last_line": view.get("last_line", ""),
+    }
 
 
 def sample(view: Mapping[str, Any]) -> Doc:
@@ -67,6 +94,18 @@ def rfc3339(at: float | None) -> str | None:
     if at is None:
         return None
     return dt.datetime.fromtimestamp(at, dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _ended(obs: Mapping[str, Any]) -> bool | None:
+    """Whether the attempt's main process is gone; None while nobody can say."""
+    if obs.get("exit") is not None:
+        return True
+    alive = _reading(obs, "processes").get("main_alive")
+    return None if alive is None else not alive
+
+
+def _saved(progress: Mapping[str, Any]) -> Any:
+    return progress.get("checkpoint_step") if progress.get("checkpoint_done") else None
 
 
 _READINGS = ("processes", "progress", "log", "gpus", "host")

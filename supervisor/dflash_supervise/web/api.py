@@ -115,6 +115,12 @@ def _add_run_reads(router: APIRouter, store: Reads) -> None:
 
     @router.get("/runs/{name}/why")
     def why(name: str) -> Doc:
+        """The verdict in force as the host told it ``run.verdict_age_s`` ago (null: not known), and what it rests on.
+
+        Ages of evidence and the seconds in ``next`` count from then; ``held_s`` of what is suspected has gone on for
+        as long as the host has watched since. ``readings`` are the newest observation in rows of what, value, unit
+        and age; null is not known. An incident's evidence was told ``told_age_s`` ago.
+        """
         return found(store.why(found(store.run(name), name)["id"]), name)
 
     @router.get("/runs/{name}/records")

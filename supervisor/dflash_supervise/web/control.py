@@ -43,7 +43,11 @@ class Reads(Protocol):
         """A run by its id, or the newest run of that name."""
 
     def why(self, run_id: str) -> Doc | None:
-        """``{"run", "verdict", "incidents", "age_s"}``, open incidents first."""
+        """``{"run", "verdict", "readings", "incidents", "attempts", "age_s"}``, open incidents first.
+
+        The verdict is as it was told ``run.verdict_age_s`` ago, and each incident ``told_age_s`` ago: ages of evidence
+        and the seconds in ``next`` count from then.
+        """
 
     def records(
         self,

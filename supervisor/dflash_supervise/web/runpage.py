@@ -13,7 +13,7 @@ from dflash_supervise.web.control import Doc, Reads
 from dflash_supervise.web.ladder import STALE_NEWS_S, ladder
 from dflash_supervise.web.sgr import line_html, lines_html, plain
 from dflash_supervise.web.view import findings, incident_view, run_view
-from dflash_supervise.web.words import count, spoken, tone, unix
+from dflash_supervise.web.words import age, count, spoken, tone, unix
 
 CHART_SPAN_S = 1800.0
 OLD_CHART_S = 60.0  # with older news the charts end at the last point instead of in an empty stretch
@@ -32,14 +32,14 @@ def now_values(store: Reads, doc: Doc, now: float) -> dict[str, Any]:
     age_s = doc.get("news_age_s") if seen_at is None else max(0.0, now - seen_at)
     run = run_view(doc, stale_s=STALE_NEWS_S)
     incidents = [incident_view(item) for item in why.get("incidents") or ()]
-    shown = findings(why.get("verdict"))
+    shown = findings(why.get("verdict"), why["run"].get("verdict_age_s"))
     return {
         "now": now,
         "run": run,
         "rungs": ladder(doc, record, age_s),
         "speaking": [item for item in shown if item.status != "ok"],
         "satisfied": [item for item in shown if item.status == "ok"],
-        "next": _next_text((why.get("verdict") or {}).get("next")),
+        "next": _next_text((why.get("verdict") or {}).get("next"), why["run"]),
         "notes": doc.get("notes") or [],
         "key_line": _key_line(why),
         "open_incidents": [item for item in incidents if item.state != "resolved"],
@@ -133,6 +133,8 @@ def goal_values(doc: Doc) -> dict[str, Any]:
 def cost_text(doc: Doc) -> str:
     """What ending the attempt now would lose, in one sentence; what is not known is said to be unknown."""
     step, saved = doc.get("step"), doc.get("checkpoint_step")
+    if doc.get("attempt_ended"):
+        return "Its attempt has ended already, so no steps are lost by this."
     if step is None:
         return "It has not made a step that we know of, so no steps are lost."
     if saved is None:
@@ -172,13 +174,26 @@ def _key_line(why: Doc) -> Markup:
     return line_html(next((str(item) for item in candidates if item), ""))
 
 
-def _next_text(next_: Doc | None) -> str:
+def _next_text(next_: Doc | None, doc: Doc) -> str:
     if not next_ or next_.get("what") in (None, "nothing"):
         return ""
-    text = spoken(str(next_["what"]))
-    if next_.get("in_s") is not None:
-        text += f" in {max(0, round(float(next_['in_s'])))} s"
+    text = spoken(str(next_["what"])) + _due_text(next_.get("in_s"), doc)
     return f"{text}: {next_['why']}" if next_.get("why") else text
+
+
+def _due_text(in_s: float | None, doc: Doc) -> str:
+    """When it happens, counted from when it was told. Whether it has happened only the host knows."""
+    told_s, news_s = doc.get("verdict_age_s"), doc.get("news_age_s")
+    if in_s is None:
+        return ""
+    if told_s is None:
+        return ", at a time that is not known"
+    left_s = float(in_s) - float(told_s)
+    if left_s >= 0.5:
+        return f" in {age(round(left_s))}"
+    if doc.get("reachable") is not False and news_s is not None and news_s <= STALE_NEWS_S:
+        return " now"
+    return f", due {age(round(-left_s))} ago; whether it has happened is not known"
 
 
 def _index(value: object) -> int:

@@ -48,7 +48,7 @@ class RunView:
 class EvidenceView:
     what: str
     value: str
-    age_s: float
+    age_s: float | None  # None: nobody can say how long ago it was told
 
 
 @dataclass(frozen=True)
@@ -126,10 +126,10 @@ def page_tone(runs: list[RunView]) -> str:
     return "off"
 
 
-def findings(record: Doc | None) -> tuple[FindingView, ...]:
-    """Findings of a verdict record: failing, pending, unknown, then the satisfied rules."""
+def findings(record: Doc | None, told_age_s: float | None) -> tuple[FindingView, ...]:
+    """Findings of a verdict that was told so long ago: failing, pending, unknown, then the satisfied rules."""
     order = (Status.FAILING, Status.PENDING, Status.UNKNOWN, Status.OK)
-    read = [_finding(item) for item in (record or {}).get("findings") or ()]
+    read = [_finding(item, told_age_s) for item in (record or {}).get("findings") or ()]
     return tuple(sorted(read, key=lambda item: [status.value for status in order].index(item.status)))
 
 
@@ -151,7 +151,7 @@ def incident_view(doc: Doc) -> IncidentView:
         response=str(doc.get("response_text") or spoken(doc.get("response") or "none")),
         opened_at=unix(doc.get("opened_at")),
         resolved_at=unix(doc.get("resolved_at")),
-        evidence=tuple(_evidence(item) for item in doc.get("evidence") or ()),
+        evidence=tuple(_evidence(item, doc.get("told_age_s")) for item in doc.get("evidence") or ()),
     )
 
 
@@ -189,7 +189,7 @@ def _pending_goal(doc: Doc) -> str:
     return str(goal.get("want") or "") if goal.get("acknowledged") is False else ""
 
 
-def _finding(data: Doc) -> FindingView:
+def _finding(data: Doc, told_age_s: float | None) -> FindingView:
     try:
         finding = from_json(Finding, data)
     except ValueError as error:  # written by a newer agent: shown, never guessed at
@@ -217,16 +217,18 @@ def _finding(data: Doc) -> FindingView:
         held_pct=None if not confirm else max(0, min(100, round(100 * finding.held_s / confirm))),
         culprit=finding.culprit,
         key_line=finding.key_line,
-        evidence=tuple(_evidence_of(item) for item in finding.evidence),
+        evidence=tuple(_evidence_of(item, told_age_s) for item in finding.evidence),
     )
 
 
-def _evidence(data: Doc) -> EvidenceView:
+def _evidence(data: Doc, told_age_s: float | None) -> EvidenceView:
     try:
-        return _evidence_of(from_json(Evidence, data))
+        return _evidence_of(from_json(Evidence, data), told_age_s)
     except ValueError as error:
-        return EvidenceView("evidence", f"cannot be read: {error}", 0.0)
+        return EvidenceView("evidence", f"cannot be read: {error}", None)
 
 
-def _evidence_of(item: Evidence) -> EvidenceView:
-    return EvidenceView(item.what, quantity(item.value, item.unit), item.age_s)
+def _evidence_of(item: Evidence, told_age_s: float | None) -> EvidenceView:
+    """Ages travel: what was 2 s old when it was told 3 s ago is 5 s old now."""
+    age_s = None if told_age_s is None else item.age_s + told_age_s
+    return EvidenceView(item.what, quantity(item.value, item.unit), age_s)

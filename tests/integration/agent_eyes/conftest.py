@@ -66,7 +66,7 @@ def toy(start_peer: Callable[..., Peer], workspace: Path, no_devices: str) -> It
     options = json.dumps({"dev_nvidia_glob": no_devices, "tick_s": 0.3})
     run = Toy(start_peer(DFLASH_AGENT_OPTIONS=options), workspace)
     yield run
-    if run.generation and not (run.run_dir / "final.json").exists():
+    if run.generation and run.last_word() is None:
         run.goal("stop")
         run.ensure_agent()
         run.final()

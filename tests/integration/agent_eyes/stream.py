@@ -150,11 +150,18 @@ class Toy:
         answer = self.peer.ask("follow", workspace=str(self.workspace), run_id=self.run_id, cursor=cursor, log=log)
         assert answer["ok"], answer
 
+    @property
+    def private(self) -> Path:
+        """The run's folder in the runtime folder."""
+        return Path(os.environ["XDG_RUNTIME_DIR"]) / "dflash/runs" / self.run_id
+
+    def last_word(self) -> dict[str, Any] | None:
+        """final.json; in the runtime folder where the run directory is gone."""
+        found = [path for path in (self.run_dir / "final.json", self.private / "final.json") if path.exists()]
+        return dict(json.loads(found[0].read_text())) if found else None
+
     def final(self, patience_s: float = PATIENCE_S) -> dict[str, Any]:
-        path = self.run_dir / "final.json"
-        found: dict[str, Any] = wait_for(
-            "final.json", lambda: json.loads(path.read_text()) if path.exists() else None, patience_s
-        )
+        found: dict[str, Any] = wait_for("final.json", self.last_word, patience_s)
         return found
 
     def agent_pid(self) -> int | None:
@@ -162,7 +169,5 @@ class Toy:
         run = next(run for run in found if run["run_id"] == self.run_id)
         if not run["agent_alive"]:
             return None
-        about = json.loads(
-            (Path(os.environ["XDG_RUNTIME_DIR"]) / "dflash/runs" / self.run_id / "agent.json").read_text()
-        )
+        about = json.loads((self.private / "agent.json").read_text())
         return int(about["pid"])

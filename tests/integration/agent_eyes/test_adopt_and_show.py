@@ -66,6 +66,25 @@ def test_an_adopted_run_that_is_gone_and_has_no_log_beside_a_stale_gpu(
     assert "GPU 3" in found[-1]["sentence"]
 
 
+def test_what_is_to_be_adopted_is_looked_for_before_a_run_is_made_of_it(
+    start_peer: Callable[..., Peer], foreign: subprocess.Popen[bytes]
+) -> None:
+    peer = start_peer()
+    assert peer.ask("look_for", pid=foreign.pid)["pid"] == foreign.pid
+    done = subprocess.Popen(["true"])
+    wait_for("a zombie", lambda: Path(f"/proc/{done.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+    assert peer.ask("look_for", pid=done.pid)["pid"] is None, "a zombie trains nothing"
+    done.wait()
+    assert peer.ask("look_for", pid=done.pid)["pid"] is None
+    missing = peer.ask("look_for", tmux="train")
+    assert (missing["pid"], missing["sessions"]) == (None, [])
+    assert peer.ask("tmux", argv=["new-session", "-d", "-s", "my train", "sleep", "600"])["rc"] == 0
+    missing = peer.ask("look_for", tmux="train")
+    assert (missing["pid"], missing["sessions"]) == (None, ["my train"])
+    found = peer.ask("look_for", tmux="my train")
+    assert b"sleep" in Path(f"/proc/{found['pid']}/cmdline").read_bytes()
+
+
 def test_the_pane_starts_the_agent_and_shows_each_attempt_until_the_run_is_over(toy: Toy, agent_dir: Path) -> None:
     argv = [sys.executable, "-c", STEPS + "\nraise RuntimeError('dry')"]
     toy.body = {"policy": {"preset": "auto", "backoff_s": 0.2}}

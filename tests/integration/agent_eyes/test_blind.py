@@ -15,7 +15,7 @@ from dflash_supervise.agent.goals import Goals
 from dflash_supervise.agent.gpus import GpuProbe
 from dflash_supervise.agent.journal import Journal
 from dflash_supervise.agent.loop import Agent, Tick
-from dflash_supervise.agent.records import SegmentWriter
+from dflash_supervise.agent.record_writer import RecordWriter
 from dflash_supervise.agent.runtime import Runtime, boottime_s, machine_identity
 from dflash_supervise.agent.spec_store import apply_spec
 from dflash_supervise.agent.workspace import WorkspaceEyes, WorkspaceLook
@@ -78,7 +78,7 @@ def agent(
             mount.reads.pass_()
             return super().look(now_s)
 
-    class Writer(SegmentWriter):
+    class Writer(RecordWriter):
         def write(self, lines: list[tuple[str, bytes]], sync: bool) -> None:
             mount.writes.pass_()
             super().write(lines, sync)
@@ -90,7 +90,7 @@ def agent(
         runtime=runtime,
         run_dir=run_dir,
         machine=machine,
-        journal=Journal(run_dir, RUN, Writer(run_dir + "/records", "000001-aaaa")),
+        journal=Journal(run_dir, RUN, Writer(run_dir + "/records", runtime.spare_records(RUN), "000001-aaaa")),
         eyes=Eyes(run_dir, RUN),
         probe=GpuProbe(nvml_command, devices=no_devices),
         goals=Goals(runtime, RUN, boottime_s(), str(machine["boot_id"])),

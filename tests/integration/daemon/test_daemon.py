@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -213,6 +214,23 @@ def test_a_stop_is_delivered_acknowledged_and_told_once(settings: Settings, work
     assert (run["verdict"], run["exit_status"]) == ("stopped", 103)
     until("Slack has heard it", lambda: len(slack.got) >= 2)
     assert ["stopped by a person" in d["text"] for d in slack.documents] == [False, True]
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["run directory", "workspace"])
+def test_a_stop_reaches_a_run_whose_folder_was_deleted(settings: Settings, workspace: Path, whole: bool) -> None:
+    spawn.ensure_running(settings)
+    run_id = start(settings, workspace, "/bin/sleep", "600")["run_id"]
+    run_dir = workspace / ".dflash" / "runs" / run_id
+    pid = json.loads((run_dir / "attempts" / "1" / "child.json").read_text())["pid"]
+    shutil.rmtree(workspace if whole else run_dir)
+    until("it is told", lambda: "history_lost" in [note["slug"] for note in run_of(settings, run_id)["notes"]])
+    assert Path(f"/proc/{pid}").exists() and not run_of(settings, run_id)["final"]
+    with api(settings) as client:
+        answer = client.post(f"/runs/{run_id}/goal", json={"want": "stop", "yes": True}).json()
+    assert answer == {"generation": 2, "delivered": True, "acknowledged": True}
+    run = until("the run is over", lambda: (r := run_of(settings, run_id))["final"] and r)
+    assert (run["verdict"], run["attempt"], run["exit_status"]) == ("stopped", 1, 103)
+    assert not Path(f"/proc/{pid}").exists() and not run_dir.exists()
 
 
 def test_a_second_start_on_the_workspace_of_a_live_run_is_refused(settings: Settings, workspace: Path) -> None:

@@ -6,9 +6,11 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from dflash_supervise.agent.brain_state import load, save
 from dflash_supervise.agent.journal import Journal, Told, incident_records, observation_payload, verdict_record
-from dflash_supervise.agent.records import SegmentWriter
+from dflash_supervise.agent.record_writer import RecordWriter
 from dflash_supervise.core.assessment import Assessment
 from dflash_supervise.core.facts import AttemptFact, LogReading, Missing, Observation
 from dflash_supervise.core.memory import Incident, Memory
@@ -62,13 +64,13 @@ def test_the_logs_text_is_told_only_when_it_changed() -> None:
 def test_a_batch_that_hangs_is_not_joined_by_another_and_nothing_is_lost(tmp_path: Path) -> None:
     gate, entered = threading.Event(), threading.Event()
 
-    class Slow(SegmentWriter):
+    class Slow(RecordWriter):
         def write(self, lines: list[tuple[str, bytes]], sync: bool) -> None:
             entered.set()
             assert gate.wait(30)
             super().write(lines, sync)
 
-    journal = Journal(str(tmp_path), "r", Slow(str(tmp_path / "records"), "000001-aaaa"))
+    journal = Journal(str(tmp_path), "r", Slow(str(tmp_path / "records"), str(tmp_path / "spare"), "000001-aaaa"))
     journal.add(1.0, "verdict", n=1)
     assert not journal.flush(None, durable=True, wait_s=0.0)
     assert entered.wait(30)
@@ -81,14 +83,40 @@ def test_a_batch_that_hangs_is_not_joined_by_another_and_nothing_is_lost(tmp_pat
 
 def test_a_workspace_that_refuses_makes_a_decision_not_durable(tmp_path: Path) -> None:
     (tmp_path / "records").write_text("in the way")
-    journal = Journal(str(tmp_path), "r", SegmentWriter(str(tmp_path / "records"), "000001-aaaa"))
+    writer = RecordWriter(str(tmp_path / "records"), str(tmp_path / "spare"), "000001-aaaa")
+    journal = Journal(str(tmp_path), "r", writer)
     journal.add(1.0, "action", type="Launch")
     assert not journal.flush(None, durable=True, wait_s=30.0)
-    assert "cannot be written" in journal.trouble
+    assert "kept on the host" in journal.trouble and "Not a directory" in journal.trouble
+    assert [row["kind"] for row in read_all(str(tmp_path / "spare"))] == ["action"]
     (tmp_path / "records").unlink()
     journal.add(2.0, "note", text="back")
     assert journal.flush(None, durable=True, wait_s=30.0)
     assert [row["kind"] for row in read_all(str(tmp_path / "records"))] == ["action", "note"]
+
+
+def test_the_memory_lies_on_the_host_while_the_run_directory_takes_none_and_the_newer_copy_counts(
+    tmp_path: Path,
+) -> None:
+    home, spare = tmp_path / "run", tmp_path / "spare"
+    spare.mkdir()
+
+    def saved(step: int) -> Memory:
+        memory = replace(Memory(), best_step=step)
+        save(str(home), memory, durable=True, spare=str(spare), after=("000001-aaaa", step))
+        return memory
+
+    with pytest.raises(FileNotFoundError):
+        saved(1)
+    assert load(str(home), str(spare)).memory.best_step == 1
+    home.mkdir()
+    second = saved(2)
+    assert load(str(home), str(spare)).memory == second
+    home.rename(tmp_path / "away")
+    with pytest.raises(FileNotFoundError):
+        saved(3)
+    (tmp_path / "away").rename(home)
+    assert load(str(home), str(spare)).memory.best_step == 3
 
 
 def test_the_memory_comes_back_as_it_was_and_a_broken_one_is_named(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def record(epoch: str, seq: int, kind: str = "observation", **more: Any) -> dict
 
 
 def write(writer: SegmentWriter, *rows: dict[str, Any], sync: bool = False) -> None:
-    writer.write([(row["kind"], encode(row)) for row in rows], sync)
+    writer.append([encode(row) for row in rows], sync)
 
 
 def places(rows: list[dict[str, Any]]) -> list[tuple[str, int]]:
@@ -82,12 +82,11 @@ def test_a_half_written_line_is_waited_for_and_then_told_once(tmp_path: Path) ->
     assert reader.read() == []
 
 
-def test_a_full_disk_keeps_the_rest_of_a_line_and_goes_on_where_it_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_takes_a_batch_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = SegmentWriter(str(tmp_path), "000001-aaaa")
     write(writer, record("000001-aaaa", 1))
-    real, room = os.write, [10]
+    reader = RecordReader(str(tmp_path))
+    real, room = os.write, [100]
 
     def full(fd: int, data: bytes) -> int:
         if room[0] == 0:
@@ -98,10 +97,16 @@ def test_a_full_disk_keeps_the_rest_of_a_line_and_goes_on_where_it_stopped(
 
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(OSError, match="No space"):
-        write(writer, record("000001-aaaa", 2, "verdict"))
+        write(writer, record("000001-aaaa", 2, "verdict"), record("000001-aaaa", 3, "verdict"))
     monkeypatch.setattr(os, "write", real)
-    write(writer, record("000001-aaaa", 3))
-    assert [seq for _, seq in places(read_all(str(tmp_path)))] == [1, 2, 3]
+    assert places(reader.read()) == [("000001-aaaa", 1)]
+    for seq in (2, 3, 4):
+        write(writer, record("000001-aaaa", seq))
+    found = places(reader.read())
+    while more := reader.read():
+        found += places(more)
+    assert [seq for _, seq in found] == [2, 3, 4]
+    assert [seq for _, seq in places(read_all(str(tmp_path)))] == [1, 2, 3, 4]
 
 
 def test_a_record_too_large_for_the_stream_is_cut_and_says_so() -> None:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dflash_supervise.agent import spec_store
 from dflash_supervise.agent.files import UnsafeFolder
 from dflash_supervise.agent.goals import Goals
 from dflash_supervise.agent.runtime import Runtime
 from dflash_supervise.agent.spec import SpecError, parse_spec
-from dflash_supervise.agent.spec_store import SpecConflict, apply_spec, check_workspace, newest
+from dflash_supervise.agent.spec_store import (
+    NoWorkspace,
+    SpecConflict,
+    apply_spec,
+    bring_home,
+    check_workspace,
+    newest,
+)
 from dflash_supervise.core.facts import Goal
 
 RUN = "toy-2611300501-ab12"
@@ -89,22 +99,68 @@ def test_the_same_spec_again_changes_nothing(runtime: Runtime, place: Path) -> N
 def test_a_stop_reaches_the_agent_though_the_workspace_refuses(runtime: Runtime, place: Path) -> None:
     apply_spec(runtime, str(place), body(place), 0)
     (place / ".dflash").chmod(0o777)
-    with pytest.raises(UnsafeFolder):
-        apply_spec(runtime, str(place), body(place, 2, "stop"), 1)
+    assert apply_spec(runtime, str(place), body(place, 2, "stop"), 1).generation == 2, "in force is taken"
     goals = Goals(runtime, RUN, 0.0, "boot")
     assert goals.update(None)
     assert goals.goal(stop_file=False) == Goal("stop", 2)
 
 
-def test_a_newer_run_goal_takes_final_and_stop_file_away(runtime: Runtime, place: Path) -> None:
+@pytest.mark.parametrize("gone", [".", ".dflash", f".dflash/runs/{RUN}"])
+def test_a_stop_is_taken_where_the_run_lost_its_folder_and_makes_none(runtime: Runtime, place: Path, gone: str) -> None:
+    apply_spec(runtime, str(place), body(place), 0)
+    shutil.rmtree(place / gone)
+    assert apply_spec(runtime, str(place), body(place, 2, "stop"), 1).want == "stop"
+    assert not (place / ".dflash/runs" / RUN).exists()
+    known = newest(runtime, str(place), RUN)
+    assert known is not None and known["generation"] == 2
+
+
+def test_a_goal_other_than_stop_is_refused_where_the_workspace_is_gone(runtime: Runtime, place: Path) -> None:
+    apply_spec(runtime, str(place), body(place), 0)
+    shutil.rmtree(place)
+    with pytest.raises(NoWorkspace, match="is not a folder"):
+        apply_spec(runtime, str(place), body(place, 2), 1)
+    known = newest(runtime, str(place), RUN)
+    assert known is not None and known["generation"] == 1 and not place.exists()
+
+
+def test_a_stop_on_a_full_disk_is_taken_and_goes_home_when_there_is_room(
+    runtime: Runtime, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply_spec(runtime, str(place), body(place), 0)
+    real = spec_store.write_json
+
+    def full(path: str, value: object) -> None:
+        if path.startswith(str(place)):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, value)
+
+    monkeypatch.setattr(spec_store, "write_json", full)
+    assert apply_spec(runtime, str(place), body(place, 2, "stop"), 1).generation == 2
+    with pytest.raises(OSError, match="No space"):
+        apply_spec(runtime, str(place), body(place, 3), 2)
+    known = newest(runtime, str(place), RUN)
+    assert known is not None and known["generation"] == 2, "what was refused is not in force"
+    monkeypatch.undo()
+    path = place / ".dflash/runs" / RUN / "spec.json"
+    assert json.loads(path.read_text())["generation"] == 1
+    bring_home(runtime, str(place), RUN)
+    assert json.loads(path.read_text()) == known
+
+
+def test_a_goal_for_another_attempt_takes_final_and_stop_file_away(runtime: Runtime, place: Path) -> None:
     apply_spec(runtime, str(place), body(place), 0)
     folder = place / ".dflash/runs" / RUN
     for name in ("final.json", "STOP"):
         (folder / name).touch()
+    (Path(runtime.run(RUN)) / "final.json").touch()
     apply_spec(runtime, str(place), body(place, 2, "hold"), 1)
-    assert (folder / "final.json").exists()
     apply_spec(runtime, str(place), body(place, 3), 2)
-    assert not (folder / "final.json").exists() and not (folder / "STOP").exists()
+    assert (folder / "final.json").exists()
+    again = {"want": "run", "hold_for_s": None, "end_attempt": 1}
+    apply_spec(runtime, str(place), body(place, 4, goal=again), 3)
+    left = [(folder / "final.json"), folder / "STOP", Path(runtime.in_run(RUN, "final.json"))]
+    assert not [path for path in left if path.exists()]
 
 
 @pytest.mark.parametrize("part", [".dflash", ".dflash/runs", f".dflash/runs/{RUN}"])

@@ -62,3 +62,8 @@ def test_a_copy_that_was_never_finished_is_not_run(tmp_path: Path, sent: Path, m
 def test_a_workspace_that_takes_no_files_costs_nothing(tmp_path: Path, sent: Path) -> None:
     (tmp_path / "w").write_text("a file where the workspace was")
     assert start.at_home(run_dir(tmp_path)) == (sys.executable, "-IS", str(sent))
+
+
+def test_a_workspace_that_was_deleted_is_not_made_again(tmp_path: Path, sent: Path) -> None:
+    assert start.at_home(run_dir(tmp_path)) == (sys.executable, "-IS", str(sent))
+    assert not (tmp_path / "w").exists()

@@ -34,6 +34,7 @@ class DaemonDouble:
     refusals: dict[tuple[str, str], tuple[int, Doc]] = field(default_factory=dict)
     goal_answer: Doc = field(default_factory=lambda: {"generation": 2, "acknowledged": True})
     asked: list[tuple[str, str, Doc]] = field(default_factory=list)
+    queries: list[dict[str, str]] = field(default_factory=list)
     url: str = ""
 
     def posts(self, path: str) -> list[Doc]:
@@ -41,6 +42,7 @@ class DaemonDouble:
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Doc) -> tuple[int, Doc]:
         self.asked.append((method, path, body))
+        self.queries.append(query)
         if (method, path) in self.refusals:
             status, error = self.refusals[method, path]
             return status, {"error": error}
@@ -52,7 +54,7 @@ class DaemonDouble:
     def _get(self, parts: list[str], query: dict[str, str]) -> tuple[int, Doc]:
         match parts:
             case ["runs"]:
-                return 200, {"schema": 1, "runs": self.runs}
+                return 200, {"schema": 1, "runs": [self._named(run) for run in self.runs]}
             case ["hosts"]:
                 return 200, {"schema": 1, "hosts": self.hosts}
             case ["operations", name]:
@@ -61,7 +63,7 @@ class DaemonDouble:
                 run = self._run(name)
                 if run is None:
                     return 404, {"error": {"code": "no_such_run", "message": "none", "fix": "", "exit_code": 102}}
-                return 200, _next(self.looks[name]) if name in self.looks else run
+                return 200, self._named(_next(self.looks[name]) if name in self.looks else run)
             case ["runs", name, "why"]:
                 return 200, self.whys[name]
             case ["runs", name, "records"]:
@@ -87,6 +89,9 @@ class DaemonDouble:
 
     def _run(self, name: str) -> Doc | None:
         return next((run for run in self.runs if name in (run["id"], run["name"])), None)
+
+    def _named(self, run: Doc) -> Doc:
+        return {**run, "name_unique": [one["name"] for one in self.runs].count(run["name"]) == 1}
 
     def _log(self, name: str, query: dict[str, str]) -> Doc:
         newest = max((number for run, number in self.logs if run == name), default=0)
@@ -149,6 +154,7 @@ def run_doc(**changes: Any) -> Doc:
     return {
         "id": f"{name}-2611300501-1f2e",
         "name": name,
+        "name_unique": True,
         "host": "lab8",
         "target": "ana@lab8:/scratch/qwen",
         "workspace": "/scratch/qwen",
@@ -159,8 +165,10 @@ def run_doc(**changes: Any) -> Doc:
         "cause": "none",
         "sentence": "The run trains: a step every 0.8 s.",
         "suspected": False,
+        "verdict_age_s": 1.2,
         "phase": "training",
         "attempt": 1,
+        "attempt_ended": False,
         "step": 120,
         "steps_total": 400,
         "checkpoint_step": 100,
@@ -191,6 +199,8 @@ def hang_why() -> Doc:
         step=90,
         steps_total=240,
         attempt=2,
+        news_age_s=2.0,
+        verdict_age_s=2.0,
         open_incidents=1,
         sentence="No step for 72 s, every GPU spins, and the CPU time of the set stands still.",
         missing={"host": "cgroup files are not readable"},

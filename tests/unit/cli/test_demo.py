@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dflash_supervise.cli import say
+from dflash_supervise.cli.errors import CliError
 from dflash_supervise.config import load
 from dflash_supervise.demo import place, play, story, telling
 
@@ -168,6 +169,22 @@ def test_only_processes_of_this_place_are_found(tmp_path: Path) -> None:
         for one in (child, other):
             one.kill()
             one.wait()
+
+
+def test_the_demo_takes_the_port_of_the_environment_unless_an_option_says_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(place, "free_port", lambda: 4711)
+    monkeypatch.delenv("DFLASH_SUPERVISE_DAEMON_PORT", raising=False)
+    monkeypatch.setenv("DFLASH_SUPERVISE_NO_SUCH_KEY", "x")  # no other setting of the user's reaches the demo
+    assert play._port(play.Options()) == 4711
+    monkeypatch.setenv("DFLASH_SUPERVISE_DAEMON_PORT", "8123")
+    assert play._port(play.Options()) == 8123
+    assert play._port(play.Options(port=0)) == 0
+    monkeypatch.setenv("DFLASH_SUPERVISE_DAEMON_PORT", "many")
+    with pytest.raises(CliError, match="whole number") as error:
+        play._port(play.Options())
+    assert error.value.exit_code == 2
 
 
 def test_lines_of_others_are_no_lines_of_the_trainer() -> None:

@@ -52,6 +52,7 @@ def modules_after(tmp_path: Path, *arguments: str) -> set[str]:
         (["ps"], HEAVY),
         (["why", "x"], HEAVY),
         (["config", "show"], HEAVY),
+        (["diagnose", "/no/such/log"], (*HEAVY, "tomllib", "dflash_supervise.config", "dflash_supervise.cli.api")),
         (["completion", "bash"], HEAVY),
     ],
 )

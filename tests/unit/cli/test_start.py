@@ -136,6 +136,29 @@ def test_a_bad_first_verdict_ends_the_watching(
     assert ran.code == code and "dflash-supervise why qwen" in ran.err
 
 
+def test_a_bad_first_verdict_is_told_with_the_line_of_the_log_that_names_the_reason(
+    invoke: Invoke, launched: DaemonDouble
+) -> None:
+    line = "stepz: unknown key \x1b]0;pwned\x07(did you mean steps?) " + "in a table that is far away " * 5
+    ended = {"verdict": "early_crash", "cause": "config_error", "sentence": "exit code 64", "step": None}
+    launched.looks[RUN] = [
+        run_doc(verdict="starting", step=None),
+        run_doc(**ended, key_line=line),
+        run_doc(**ended, key_line=line, final=True, exit_status=100),
+    ]
+    ran = invoke("start", "ana@lab8:/scratch/qwen")
+    told = "    > stepz: unknown key (did you mean steps?) " + "in a table that is far away " * 5
+    assert [text for text in ran.err.splitlines() if text.startswith("    >")] == [told]
+    assert "pwned" not in ran.err and "\x1b" not in ran.err
+
+
+def test_a_line_that_stands_in_the_sentence_is_not_told_twice(invoke: Invoke, launched: DaemonDouble) -> None:
+    launched.looks[RUN] = [
+        run_doc(verdict="crash", sentence="exit code 1: KeyError: 'x'", key_line="KeyError: 'x'", final=True)
+    ]
+    assert invoke("start", "ana@lab8:/scratch/qwen").err.count("KeyError") == 1
+
+
 def test_wait_follows_through_restarts_to_the_end(invoke: Invoke, launched: DaemonDouble) -> None:
     launched.looks[RUN] = [
         run_doc(),

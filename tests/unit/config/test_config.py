@@ -159,3 +159,36 @@ def test_reading_the_configuration_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_file_is_wrong_by_itself_also_where_a_later_layer_hides_it(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('[daemon]\nport = "x"\n')
+    with pytest.raises(ConfigError, match=r"daemon\.port.*whole number"):
+        load(files=(file,), environ={"DFLASH_SUPERVISE_DAEMON_PORT": "8001"})
+
+
+def test_what_the_system_says_is_told_without_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "latin.toml").write_bytes(b"# \xe4\n")
+    (tmp_path / "slack.toml").write_text('[slack]\nwebhook = { command = ["/nowhere/at/all"] }\n')
+    (tmp_path / "file.toml").write_text('[slack]\nwebhook = { file = "/nowhere/at/all" }\n')
+    said = []
+    for name in ("absent.toml", "latin.toml"):
+        with pytest.raises(ConfigError) as error:
+            load(files=(tmp_path / name,), environ={})
+        said.append(error.value.message)
+    for name in ("slack.toml", "file.toml"):
+        secret = load(files=(tmp_path / name,), environ={}).slack.webhook
+        assert secret is not None
+        with pytest.raises(ConfigError) as error:
+            secret.reveal()
+        said.append(error.value.message)
+    assert [text for text in said if "Errno" in text or "codec" in text] == []
+    assert "cannot be read: No such file or directory" in said[0] and "no UTF-8 text" in said[1]
+    assert all("No such file or directory" in text for text in said[2:])
+
+
+def test_a_wrong_preset_names_its_key_once() -> None:
+    with pytest.raises(ConfigError) as error:
+        load(files=(), environ={"DFLASH_SUPERVISE_POLICY_PRESET": "bold"})
+    assert error.value.message.count("policy.preset") == 1

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dflash_supervise.config.target import HostTarget
 from dflash_supervise.link import errors
 from dflash_supervise.link.host import Follow, LinkState, Sink
 from dflash_supervise.link.remote_tmux import remote_server
-from dflash_supervise.link.target import HostTarget
 
 Doc = dict[str, Any]
 
@@ -27,6 +27,7 @@ class FakeHost:
     records: dict[str, list[Doc]] = field(default_factory=dict)
     logs: dict[tuple[str, int], bytes] = field(default_factory=dict)
     live: set[str] = field(default_factory=set)
+    there: Doc = field(default_factory=lambda: {"pid": 4321, "sessions": ["train"]})  # what look_for finds
     final: dict[str, Doc] = field(default_factory=dict)
     asked: list[Doc] = field(default_factory=list)
     on_ensure: Callable[[FakeHost, str], None] = lambda _host, _run: None
@@ -94,6 +95,9 @@ class FakeHost:
 
     def _tmux(self, op: Doc) -> Doc:
         return {"rc": 0, "out": "", "err": ""}
+
+    def _look_for(self, op: Doc) -> Doc:
+        return self.there
 
     def _doctor(self, op: Doc) -> Doc:
         return {"checks": [{"name": "python", "ok": True, "detail": "3.12", "fix": ""}]}

@@ -43,6 +43,10 @@ def test_a_host_is_told_after_its_hold_time_and_once(
         (RunView("r", 400.0, silent_for_s=300.0, ensured_ago_s=1.0), ["tell_silent"]),
         (RunView("r", 400.0, silent_for_s=300.0, silent_told=True, ensured_ago_s=1.0), []),
         (RunView("r", 2.0, silent_for_s=300.0, silent_told=True), ["clear_silent"]),
+        (RunView("r", 40.0, silent_for_s=50.0, ensured_ago_s=1.0), ["clear_silent"]),  # it has spoken since
+        (RunView("r", None, awaited_s=34.0), []),
+        (RunView("r", None, awaited_s=35.0), ["mark_silent", "ensure_agent"]),
+        (RunView("r", 9999.0, awaited_s=2.0), []),  # over for hours, and started again just now
     ],
 )
 def test_an_agent_without_news_is_looked_after_then_told(run: RunView, want: list[str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from dflash_supervise.daemon import adopt, goals, launch
 from dflash_supervise.daemon.operations import Failed
 from dflash_supervise.daemon.request import parse_start
+from dflash_supervise.link import errors
 from dflash_supervise.web.control import Refused
 from tests.unit.daemon.conftest import Bench
 from tests.unit.daemon.fake_host import FakeHost
@@ -96,6 +97,32 @@ def test_what_could_not_be_started_again_takes_no_restart(made: Bench) -> None:
     with pytest.raises(Refused, match="started by somebody else"):
         goals.set_goal(made.parts, theirs["run_id"], {"want": "run", "end_attempt": 1})
     assert run_of(made, theirs["run_id"])["goal"]["generation"] == 1
+
+
+def test_a_host_that_refuses_a_goal_is_asked_ever_more_rarely_and_at_once_for_a_newer_one(made: Bench) -> None:
+    run_id, write = started(made)
+    made.host.refuse["spec"] = errors.AgentRefusal("workspace_missing", "/w is not a folder")
+    goals.set_goal(made.parts, run_id, {"want": "hold"})
+
+    def asked_at(seconds: int) -> list[int]:
+        """In which of the next seconds the host was asked."""
+        found = []
+        for second in range(seconds):
+            made.host.write(write("heartbeat", tick_ms=2))
+            before = len(made.host.ops("spec"))
+            made.tick()
+            found += [second] * (len(made.host.ops("spec")) - before)
+        return found
+
+    assert asked_at(200) == [0, 1, 3, 7, 15, 31, 63, 123, 183]
+    goals.set_goal(made.parts, run_id, {"want": "stop"})
+    assert asked_at(8) == [0, 1, 3, 7], "a newer goal does not wait for an older one's refusals"
+    made.host.links[0].cut()
+    made.tick()
+    made.host.links[0].reconnect()
+    assert asked_at(1) == [0], "nor does a host that has just come back"
+    del made.host.refuse["spec"]
+    assert len(asked_at(100)) == 1 and made.host.specs[run_id]["goal"]["want"] == "stop"
 
 
 def test_another_supervisors_takeover_makes_us_read_only(made: Bench) -> None:
@@ -213,6 +240,37 @@ def test_adopting_a_session_observes_only(made: Bench) -> None:
     assert operation.run_id not in made.host.contexts
     with pytest.raises(Refused, match="absolute"):
         adopt.adopt(made.parts, {"target": "lab8:/w", "pid": 5, "log": "out.log"}, {}, made.operation())
+
+
+def test_a_run_that_is_new_on_a_host_known_for_long_is_given_its_time_to_speak(made: Bench) -> None:
+    started(made)
+    made.tick(1000)
+    made.host.asked.clear()
+    operation = made.operation()
+    adopt.adopt(made.parts, {"target": "lab8:/w", "tmux": "train"}, {}, operation)
+    assert operation.run_id is not None
+    made.host.asked.clear()
+    made.tick()
+    assert [op for op in made.host.ops("ensure_agent") if op["run_id"] == operation.run_id] == []
+    assert run_of(made, operation.run_id)["notes"] == []
+    made.tick(40)
+    assert [op["run_id"] for op in made.host.ops("ensure_agent")].count(operation.run_id) == 1
+    assert run_of(made, operation.run_id)["notes"] == [
+        {"slug": "agent_silent", "reason": "the host answers, the run's agent has said nothing yet"}
+    ]
+    made.clock.now += 0.5
+    made.host.write(Writer(run=operation.run_id, t_s=made.host.now_s + 5000.0).spec(1))
+    assert run_of(made, operation.run_id)["notes"] == [], "fresh news and silence are never told together"
+
+
+def test_a_run_that_was_over_for_long_is_not_silent_when_it_is_started_again(made: Bench) -> None:
+    run_id, write = started(made)
+    made.host.write(write.verdict("crash", cause="bug_in_code", final=True))
+    made.tick(1000)
+    goals.set_goal(made.parts, run_id, {"want": "run", "end_attempt": 1})
+    made.host.asked.clear()
+    made.tick()
+    assert made.host.ops("ensure_agent") == [] and run_of(made, run_id)["notes"] == []
 
 
 @pytest.mark.parametrize(

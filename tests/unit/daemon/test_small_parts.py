@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from dflash_supervise.config import Settings, load
-from dflash_supervise.daemon import identity, names, port
+from dflash_supervise.daemon import identity, main, names, port
 from dflash_supervise.daemon.ingest import HostClock, Ingest
 from dflash_supervise.daemon.operations import Failed, Operation, Operations
 from dflash_supervise.link import errors
@@ -34,6 +34,33 @@ def test_a_run_id_is_name_time_and_four_letters() -> None:
     assert names.run_name(None, "/") == "run"
     assert names.run_name("qwen-b16", "/w") == "qwen-b16"
     assert names.free_name("a", frozenset({"a", "a-2"})) == "a-3"
+
+
+def test_a_folder_that_everybody_writes_into_is_not_taken_from_them(tmp_path: Path) -> None:
+    shared = tmp_path / "state"
+    shared.mkdir()
+    for mode in (0o1777, 0o777):
+        shared.chmod(mode)
+        with pytest.raises(PermissionError, match="shared by everybody"):
+            identity.private_dir(shared)
+        assert stat.S_IMODE(shared.stat().st_mode) == mode
+
+
+@pytest.mark.parametrize("url", ["postgresql://me:s3cret@db/x", "nonsense", "junk"])
+def test_a_database_that_cannot_be_used_is_refused_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    junk = tmp_path / "junk"
+    junk.write_text("no database at all " * 100)
+    environ = {
+        "DFLASH_SUPERVISE_STATE_DIR": str(tmp_path / "state"),
+        "DFLASH_SUPERVISE_STORE_URL": f"sqlite:///{junk}" if url == "junk" else url,
+        "DFLASH_SUPERVISE_DAEMON_PORT": "0",
+    }
+    monkeypatch.setattr(main, "_log_to", lambda _settings: None)
+    assert main.run(load(files=(), environ=environ)) == 2
+    said = capsys.readouterr().err
+    assert "the database cannot be used: " in said and "s3cret" not in said and "Traceback" not in said
 
 
 def test_a_taken_port_says_by_whom_and_what_to_do() -> None:

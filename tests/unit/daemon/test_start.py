@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -36,6 +37,15 @@ def start(made: Bench, **more: Any) -> Doc:
     operation = made.operation()
     launch.start(made.parts, wanted(**more), operation)
     return {**operation.doc(), "run_id": operation.run_id}
+
+
+@pytest.mark.parametrize(("target", "pythons"), [("local:/w", [sys.executable]), ("lab8:/w", [])])
+def test_the_supervisors_own_python_is_offered_where_the_host_is_this_machine(
+    made: Bench, target: str, pythons: list[str]
+) -> None:
+    made.host.on_ensure = launches
+    launch.start(made.parts, parse_start({"target": target}, {}), made.operation())
+    assert made.host.ops("preflight")[0]["pythons"] == pythons
 
 
 def test_a_bundled_start_pushes_hands_over_and_waits_for_the_first_attempt(made: Bench) -> None:

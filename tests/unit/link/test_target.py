@@ -57,7 +57,7 @@ def test_targets_on_one_host_share_a_key_and_other_users_do_not() -> None:
     assert keys == ["me@box", "me@box", "you@box", "me@box:2222", "box"]
 
 
-@pytest.mark.parametrize("module", ["target", "errors", "settings", "bundle"])
+@pytest.mark.parametrize("module", ["errors", "settings", "bundle"])
 def test_the_light_parts_import_neither_paramiko_nor_libtmux(module: str) -> None:
     look = (
         f"import sys, dflash_supervise.link.{module}\n"

@@ -77,6 +77,7 @@ def run_doc(name: str, now: float, **changes: Any) -> Doc:
         "checkpoint_step": 12400,
         "eta_s": 61200.0,
         "gpus": gpu_docs(["working"] * 8),
+        "verdict_age_s": 0.5,
         "news_at": rfc3339(now),
         "news_unix": now,
         "reachable": True,

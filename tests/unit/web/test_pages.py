@@ -255,3 +255,34 @@ def test_an_unknown_run_gets_a_page_and_not_a_document(dashboard: Dashboard) -> 
     assert answer.status_code == 404
     assert "There is no run nobody." in answer.text
     assert "<code>dflash-supervise ps -a</code>" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "due"),
+    [
+        ({"verdict_age_s": 0.5}, "restart in 2 s: worker_lost"),
+        ({"verdict_age_s": 2.5}, "restart now: worker_lost"),
+        (
+            {"verdict_age_s": 122.0, "reachable": False},
+            "restart, due 2 min ago; whether it has happened is not known: w",
+        ),
+        ({"verdict_age_s": 122.0, "news_unix": 0.0}, "restart, due 2 min ago; whether it has happened is not known: w"),
+        ({"verdict_age_s": None}, "restart, at a time that is not known: worker_lost"),
+    ],
+)
+def test_what_comes_next_counts_from_when_it_was_told_and_is_never_now_on_a_silent_host(
+    dashboard: Dashboard, changes: dict[str, object], due: str
+) -> None:
+    dashboard.store.docs["llama-anchor-2605041203-1a2b"].update(changes)
+    assert due in read(dashboard, "/runs/llama-anchor").words
+
+
+def test_evidence_grows_old_after_it_was_told(dashboard: Dashboard) -> None:
+    run = dashboard.store.docs["llama-anchor-2605041203-1a2b"]
+    run["verdict_age_s"] = 20.0
+    dashboard.store.incident_docs[0]["told_age_s"] = 7.0
+    words = read(dashboard, "/runs/llama-anchor").words
+    assert "step of train-2 812 20 s old" in words and "step of train-2 812 7 s old" in words
+    run["verdict_age_s"] = None
+    del dashboard.store.incident_docs[0]["told_age_s"]
+    assert "old" not in read(dashboard, "/runs/llama-anchor").words.split("step of train-2 812", 1)[1][:8]

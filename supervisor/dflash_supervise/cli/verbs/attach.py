@@ -24,6 +24,13 @@ def command(run: str, write: bool, dry_run: bool, as_json: bool) -> int:
     settings = session.settings()
     with session.connect() as api:
         found = runs.find(api, run)
+    if found.get("kind") == "adopted":
+        raise CliError(
+            f"{runs.handle(found)} was started by somebody else, in a session that is not ours",
+            fix="attach to it as it was started, on its host",
+            exit_code=exits.REFUSED,
+            code="not_ours",
+        )
     argv = attach_command(
         found, write=write, ssh_config=settings.ssh.config_file, known_hosts=str(settings.known_hosts)
     )
@@ -40,8 +47,9 @@ def command(run: str, write: bool, dry_run: bool, as_json: bool) -> int:
     say.talk("attaching; leave with Ctrl-b d, the run goes on")
     try:
         os.execvp(argv[0], argv)
-    except FileNotFoundError as error:
-        raise CliError(f"{argv[0]} is not installed here", fix=f"install it, or run: {shlex.join(argv)}") from error
+    except OSError as error:
+        why = "is not installed here" if isinstance(error, FileNotFoundError) else f"did not start: {error.strerror}"
+        raise CliError(f"{argv[0]} {why}", fix=f"install it, or run: {shlex.join(argv)}") from error
 
 
 def attach_command(run: dict[str, Any], *, write: bool, ssh_config: str, known_hosts: str) -> list[str]:

@@ -26,7 +26,8 @@ def command(shell: str | None) -> int:
 
     name = shell or Path(os.environ.get("SHELL", "")).name
     if name not in _FILES:
-        raise CliError(f"no completion for shell {name!r}", fix="name one: bash, zsh or fish", exit_code=exits.USAGE)
+        what = f"no completion for the shell {name}" if name else "which shell you use is not known"
+        raise CliError(what, fix="name one: bash, zsh or fish", exit_code=exits.USAGE)
     kind = get_completion_class(name)
     assert kind is not None
     for program, variable in COMPLETE_OF.items():

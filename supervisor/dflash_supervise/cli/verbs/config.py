@@ -5,23 +5,33 @@ from __future__ import annotations
 import click
 
 from dflash_supervise.cli import exits, options, say, session
+from dflash_supervise.cli.options import F
 
 
-@click.group("config")
+def _files(function: F) -> F:
+    """Files instead of the usual places, as an option like the other verbs' or as arguments."""
+    known = click.Path(exists=True, dir_okay=False)
+    function = click.option("--config", "more", multiple=True, type=known, help="This file only; may be given again.")(
+        function
+    )
+    return click.argument("files", nargs=-1, type=known)(function)
+
+
+@click.group("config", cls=options.Verbs)
 def command() -> None:
     """The configuration: the file at the XDG place, ./dflash.toml, DFLASH_SUPERVISE_* variables, then flags."""
 
 
 @command.command("show")
 @click.option("--origin", is_flag=True, help="Also where each value comes from.")
-@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@_files
 @options.json_option
-def show(origin: bool, files: tuple[str, ...], as_json: bool) -> int:
-    """Every key with the value in force; with FILES, what those files would give."""
+def show(origin: bool, files: tuple[str, ...], more: tuple[str, ...], as_json: bool) -> int:
+    """Every key with its value; with FILES, what they would give."""
     from dflash_supervise.cli import table
     from dflash_supervise.config import settings_rows
 
-    found = settings_rows(session.settings(*files))
+    found = settings_rows(session.settings(*files, *more))
     if as_json:
         say.document({"schema": 1, "settings": [{"key": k, "value": v, "origin": o} for k, v, o in found]})
         return exits.DONE
@@ -31,11 +41,11 @@ def show(origin: bool, files: tuple[str, ...], as_json: bool) -> int:
 
 
 @command.command("check")
-@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@_files
 @options.json_option
-def check(files: tuple[str, ...], as_json: bool) -> int:
-    """Read it all and say what is wrong (exit 2), with file, key and what to do."""
-    settings = session.settings(*files)
+def check(files: tuple[str, ...], more: tuple[str, ...], as_json: bool) -> int:
+    """Read it all and say what is wrong, with file and key (exit 2)."""
+    settings = session.settings(*files, *more)
     if as_json:
         say.document({"schema": 1, "ok": True, "files": list(settings.files)})
     else:
@@ -47,7 +57,7 @@ def check(files: tuple[str, ...], as_json: bool) -> int:
 @command.command("path")
 @options.json_option
 def path(as_json: bool) -> int:
-    """Where the configuration is read from, and where the state is kept."""
+    """Where the configuration is read from and the state kept."""
     from dflash_supervise.config.schema import user_config_file
 
     settings = session.settings()

@@ -13,13 +13,13 @@ from dflash_supervise.cli.errors import CliError
 _STOP_S = 20.0
 
 
-@click.group("daemon")
+@click.group("daemon", cls=options.Verbs)
 def command() -> None:
     """The daemon of this machine. Runs go on without it; it is their memory, screen and voice."""
 
 
 @command.command("run")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port of the dashboard; default 8000, 0 for any free one.")
+@click.option("--port", type=options.PORT, help="Port of the dashboard; default 8000, 0 for any free one.")
 @click.option("--config", "config_file", type=click.Path(exists=True, dir_okay=False), help="This file only.")
 def run_daemon(port: int | None, config_file: str | None) -> int:
     """Run in the foreground until Ctrl-C or SIGTERM."""
@@ -35,7 +35,7 @@ def run_daemon(port: int | None, config_file: str | None) -> int:
 @command.command("status")
 @options.json_option
 def status(as_json: bool) -> int:
-    """Is it running, since when, and where is its dashboard? Exit status 7 when none runs."""
+    """Whether it runs, and where its dashboard is (exit 7: none runs)."""
     from dflash_supervise.cli import runs, session
 
     settings = session.settings()
@@ -65,7 +65,11 @@ def stop(dry_run: bool, as_json: bool) -> int:
 
     with session.connect() as api:
         if dry_run:
-            say.talk(f"would stop the daemon at {api.url}; nothing was changed")
+            api.get("/hosts")  # a file that a dead daemon left behind is no daemon
+            if as_json:
+                say.document({"schema": 1, "dry_run": True, "url": api.url})
+            else:
+                say.talk(f"would stop the daemon at {api.url}; nothing was changed")
             return exits.DONE
         api.post("/daemon/stop")
         deadline = monotonic() + _STOP_S

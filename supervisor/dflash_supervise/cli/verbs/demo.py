@@ -12,7 +12,9 @@ from dflash_supervise.cli import options
 @click.command("demo")
 @click.option("--keep", is_flag=True, help="Leave daemon, dashboard and files; says how to end them.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), help="Port of the dashboard; default 8000, or any if it is taken."
+    "--port",
+    type=options.PORT,
+    help="Port of the dashboard; default DFLASH_SUPERVISE_DAEMON_PORT, else 8000, or any if that is taken.",
 )
 @click.option("--limit", type=options.duration, default="290", help="Give up after this long; default 290 s.")
 @click.option("--examples", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Folder of demo.toml.")

@@ -10,7 +10,7 @@ from dflash_supervise.cli import clean, exits, options, say
 
 
 @click.command("doctor")
-@click.argument("target", required=False, shell_complete=options.complete_target)
+@options.optional_target_argument
 @options.yes_option
 @options.json_option
 def command(target: str | None, yes: bool, as_json: bool) -> int:

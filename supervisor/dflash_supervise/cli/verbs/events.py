@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dflash_supervise.cli import clean, events_text, exits, options, say, words
+from dflash_supervise.cli import clean, events_text, exits, options, say
 from dflash_supervise.wire import STORY_KINDS
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def command(run: str | None, follow: bool, as_json: bool) -> int:
                 if as_json:
                     say.document_line({"schema": 1, "run": one["id"], **record})
                 else:
-                    name = "" if run else words.cut(clean.line(str(one["name"])), 18)
+                    name = "" if run else runs.label(clean.document(one))
                     say.data(events_text.line(clean.document(record), say.stdout_style(), run=name))
             if not follow:
                 return exits.DONE

@@ -19,7 +19,7 @@ def command(run: str, for_s: float | None, dry_run: bool, as_json: bool) -> int:
     goal = {"want": "hold", "hold_for_s": for_s}
     with session.connect() as api:
         found = runs.find(api, run)
-        name = str(found["name"])
+        name = runs.handle(found)
         length = f" for {words.duration(for_s)}" if for_s is not None else " until it is released"
         if dry_run:
             return goals.dry(as_json, found, goal, f"hold {name}{length}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from dflash_supervise.cli import clean, exits, options, say, words
+from dflash_supervise.cli.errors import CliError
 
 
-@click.group("host")
+@click.group("host", cls=options.Verbs)
 def command() -> None:
     """The hosts that the daemon knows, and the trust in their keys."""
 
@@ -32,7 +33,9 @@ def list_hosts(as_json: bool) -> int:
         ]
         for host in clean.document(hosts)
     ]
-    if body:
+    if not body:
+        say.talk("no hosts; one is known from the first `start`, `adopt` or `doctor TARGET` on")
+    else:
         say.data("\n".join(table.rows(("HOST", "STATUS", "FOR", "ERROR"), body, style=say.stdout_style())))
     return exits.DONE
 
@@ -50,6 +53,13 @@ def trust_host(target: str, fingerprint: str | None, yes: bool, as_json: bool) -
     from dflash_supervise.cli import session
     from dflash_supervise.cli.trust import trust
 
+    if fingerprint is not None and not fingerprint.startswith("SHA256:"):
+        raise CliError(
+            f"--fingerprint {fingerprint!r} is none of OpenSSH's",
+            fix="give the whole word that begins with SHA256:, as ssh-keygen -lf prints it",
+            exit_code=exits.USAGE,
+            code="usage",
+        )
     with session.connect_or_start(session.settings()) as api:
         answer = trust(api, target, fingerprint, yes=yes)
     if as_json:

@@ -22,17 +22,18 @@ def command(everything: bool, watch: bool, as_json: bool) -> int:
 
     The strip has a cell a GPU: full block working, half starved, shaded spinning, low idle, dot off, ? unknown.
     """
-    from dflash_supervise.cli import runs, session
+    from dflash_supervise.cli import runs, session, status_text
 
     with session.connect() as api:
         while True:
-            found = [run for run in runs.all_runs(api) if everything or _is_recent(run)]
+            known = runs.all_runs(api)
+            found = [run for run in known if everything or _is_recent(run)]
             if as_json and watch:
                 say.document_line({"schema": 1, "runs": found})
             elif as_json:
                 say.document({"schema": 1, "runs": found})
             else:
-                _show(clean.document(found), clear=watch)
+                status_text.show(clean.document(found), clear=watch, hidden=len(known) - len(found))
             if not watch:
                 return exits.DONE
             with session.detaching("watched no longer; every run goes on"):
@@ -44,14 +45,3 @@ def _is_recent(run: dict[str, Any]) -> bool:
         return True
     age_s = run.get("news_age_s")
     return age_s is None or float(age_s) < _RECENT_S
-
-
-def _show(found: list[dict[str, Any]], *, clear: bool) -> None:
-    from dflash_supervise.cli import status_text
-
-    style = say.stdout_style()
-    screen = "\x1b[H\x1b[2J" if clear and style.colour else ""
-    if not found:
-        say.talk("no runs; start one: dflash-supervise start [user@]host:/absolute/workspace")
-        return
-    say.data(screen + "\n".join(status_text.fleet(found, style)))

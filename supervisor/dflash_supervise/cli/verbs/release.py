@@ -18,7 +18,7 @@ def command(run: str, dry_run: bool, as_json: bool) -> int:
     goal = {"want": "run"}
     with session.connect() as api:
         found = runs.find(api, run)
-        name = str(found["name"])
+        name = runs.handle(found)
         if (found.get("goal") or {}).get("want") != "hold":
             goals.show(as_json, found, f"{name} is not held")
             return exits.DONE

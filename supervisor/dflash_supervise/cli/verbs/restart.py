@@ -25,7 +25,7 @@ def command(run: str, wait_for_step: bool, timeout: float, yes: bool, dry_run: b
 
     with session.connect() as api:
         found = runs.find(api, run)
-        name, before = str(found["name"]), int(found.get("attempt") or 0)
+        name, before = runs.handle(found), int(found.get("attempt") or 0)
         goal = {"want": "run", "end_attempt": "current"}
         if dry_run:
             return goals.dry(as_json, found, goal, f"restart {name}")

@@ -51,7 +51,7 @@ def command(
     Exit status: 0 training; 5 a check failed and nothing was started; 6 refused (a live run, a busy or stale GPU);
     101 a bad verdict came first, and it is not the end yet; the run's own status when it has ended.
     """
-    from dflash_supervise.cli import session, start_request
+    from dflash_supervise.cli import runs, session, start_request
 
     if detach and wait_for_end:
         raise click.UsageError("--detach and --wait exclude each other")
@@ -64,9 +64,10 @@ def command(
         _confirm_replace(target, yes)
     with session.connect_or_start(settings) as api:
         run = _launch(api, target, request, yes=yes)
-        name = str(run["name"])
+        name = runs.handle(run)
         with session.detaching(f"the run goes on; come back with: {words.command('logs', '-f', name)}"):
-            say.talk(f"run {name} ({run['id']}) is launched; look in with: {words.command('attach', name)}")
+            look = words.command("logs", "-f", name) if request.get("no_tmux") else words.command("attach", name)
+            say.talk(f"run {run['name']} ({run['id']}) is launched; look in with: {look}")
             if not as_json:
                 say.data(str(run["id"]))
             if not detach:
@@ -107,7 +108,7 @@ def _tell(run: dict[str, Any]) -> int:
     """The last words, and the exit status."""
     from dflash_supervise.cli import runs, watch
 
-    name = str(run["name"])
+    name = runs.handle(run)
     if run.get("final"):
         say.talk(f"{name} has ended: {run.get('verdict')}; {words.command('why', name)}")
         return runs.exit_status(run)
@@ -134,14 +135,13 @@ def _confirm_replace(target: str, yes: bool) -> None:
 
 def _dry_run(request: dict[str, Any], as_json: bool) -> int:
     """The request as it would be sent; nothing is contacted."""
-    shown = {**request, "env": dict.fromkeys(request["env"], "...")} if request.get("env") else request
+    from dflash_supervise.cli import start_request
+
     if as_json:
+        shown = {**request, "env": dict.fromkeys(request["env"], "...")} if request.get("env") else request
         say.document({"schema": 1, "dry_run": True, "request": shown})
         return exits.DONE
-    what = " ".join(request["command"]) if request.get("command") else "the bundled DFlash trainer"
-    say.data(f"would start on {request['target']}: {what}")
-    for key, value in shown.items():
-        if key not in ("target", "command"):
-            say.data(f"  {key}: {value['name'] if key == 'train' else value}")
+    for line in start_request.described(request):
+        say.data(clean.line(line))
     say.talk("nothing was contacted and nothing was started; `doctor TARGET` checks the host")
     return exits.DONE

@@ -11,7 +11,7 @@ from dflash_supervise.cli import clean, exits, options, say
 @options.optional_run_argument
 @options.json_option
 def command(run: str | None, as_json: bool) -> int:
-    """One run in a few lines; without RUN, the table of `ps`.
+    """One run in a few lines; without RUN, the table of `ps -a`.
 
     Exit status: 0 starting, running or completed; 3 no healthy attempt at the moment; 4 the host does not answer;
     100, 103, 104 or 105 when the run has ended.
@@ -23,8 +23,8 @@ def command(run: str | None, as_json: bool) -> int:
             found = runs.all_runs(api)
             if as_json:
                 say.document({"schema": 1, "runs": found})
-            elif found:
-                say.data("\n".join(status_text.fleet(clean.document(found), say.stdout_style())))
+            else:
+                status_text.show(clean.document(found))
             return exits.DONE
         one = runs.find(api, run)
     if as_json:

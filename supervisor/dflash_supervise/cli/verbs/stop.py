@@ -24,14 +24,14 @@ def command(run: str, no_wait: bool, timeout: float, yes: bool, dry_run: bool, a
     goal = {"want": "stop"}
     with session.connect() as api:
         found = runs.find(api, run)
-        name = str(found["name"])
-        if dry_run:
-            return goals.dry(as_json, found, goal, f"stop {name}")
+        name = runs.handle(found)
         if found.get("final"):
             goals.show(as_json, found, f"{name} has ended already: {found.get('verdict')}")
             return exits.DONE
-        shown = goals.losses(found) + (goals.processes(api, found) if found.get("kind") == "adopted" else [])
-        goals.confirm(f"Stop {name}?", yes=yes, shown=clean.document(shown))
+        theirs = goals.processes(api, found, yes=yes) if found.get("kind") == "adopted" else []
+        if dry_run:
+            return goals.dry(as_json, found, goal, f"stop {name}", theirs)
+        goals.confirm(f"Stop {name}?", yes=yes, shown=clean.document([*goals.losses(found), *theirs]))
         answer = goals.change(api, found, goal)
         with session.detaching(f"the stop goes on without us; see: {words.command('status', name)}"):
             ended = goals.acknowledged(api, found, answer)

@@ -22,7 +22,14 @@ def event_name(text: str) -> str:
 
 @click.command("wait")
 @options.run_argument
-@click.option("--for", "event", type=event_name, default="done", show_default=True, metavar="EVENT")
+@click.option(
+    "--for",
+    "event",
+    type=event_name,
+    default="done",
+    metavar="EVENT",
+    help="first-step, done (default), incident or step=N.",
+)
 @click.option("--timeout", type=options.duration, help="Give up after this long (exit 124).")
 @options.json_option
 def command(run: str, event: str, timeout: float | None, as_json: bool) -> int:
@@ -34,7 +41,7 @@ def command(run: str, event: str, timeout: float | None, as_json: bool) -> int:
 
     with session.connect() as api:
         found = runs.find(api, run)
-        name = str(found["name"])
+        name = runs.handle(found)
         with session.detaching(f"the run goes on; come back with: {words.command('wait', name, '--for', event)}"):
             now = watch.until(api, str(found["id"]), condition(event), say.StatusLine(), timeout_s=timeout)
     if as_json:
