@@ -42,8 +42,8 @@ def test_cause_evidence_key_line_cost_and_two_commands_are_in_it() -> None:
         "memory GPU 3: 79.5 GiB (2 s ago)",
         "torch.OutOfMemoryError",
         "Was at step 120 of 1000; 3 steps since the last complete checkpoint.",
-        "dflash-supervise why qwen-b16",
-        "dflash-supervise logs qwen-b16",
+        "dflash-supervise why demo-1",
+        "dflash-supervise logs demo-1",
     ):
         assert words in text
     assert "http" not in text
@@ -76,7 +76,7 @@ def test_steps_without_any_checkpoint_are_not_called_saved() -> None:
         ("silent", {"silent_s": 300.0}, "the agent says nothing for 5 min"),
         ("unreachable", {"name": "", "silent_s": 120.0, "runs": ["a", "b"]}, "lab8: no answer for 2 min (runs: a, b)"),
         ("reachable", {"name": ""}, "lab8: answers again"),
-        ("incident", {"verdict": "host_unreachable", "cause": "ssh_connection_lost"}, "ssh connection lost"),
+        ("incident", {"verdict": "host_unreachable", "cause": "ssh_connection_lost"}, "the connection is lost"),
     ],
 )
 def test_each_kind_has_its_first_line(kind: str, facts: dict[str, Any], words: str) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from dflash_supervise.core.facts import GpuHolder, GpuReading
@@ -17,6 +22,17 @@ MEASURED = [
     (100.0, 25.0, 692.0, 9000, "working"),
     (0.9, 0.2, 201.0, 9000, "starved"),
 ]
+
+
+RECORDED = json.loads((Path(__file__).parents[2] / "data/readings/h200_x2.json").read_text())
+
+
+@pytest.mark.parametrize("row", RECORDED["rows"], ids=lambda row: str(row["what"]))
+def test_every_reading_that_was_recorded_has_its_class(row: dict[str, Any]) -> None:
+    held = tuple(GpuHolder(1, None, None) for _ in range(row["holders"]))
+    one = card(row["util_pct"], row["mem_util_pct"], row["power_w"], row["mem_used_bytes"] >> 20)
+    one = replace(one, power_limit_w=RECORDED["power_limit_w"], holders=held)
+    assert classify(one) == row["want"]
 
 
 def card(util: float | None, memutil: float | None, watts: float | None, mib: int, scale: float = 1.0) -> GpuReading:

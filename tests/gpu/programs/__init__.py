@@ -1,0 +1,1 @@
+"""Small training-like programs that each do one thing to a GPU."""
