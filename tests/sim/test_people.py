@@ -11,7 +11,7 @@ from dflash_supervise.core.facts import Goal, StopReading
 from dflash_supervise.core.memory import StopDecision
 from dflash_supervise.core.policy import Policy
 from dflash_supervise.core.verdicts import Verdict
-from tests.sim.world import World, trained
+from tests.sim.world import Trainer, World, trained
 
 
 def launches(world: World) -> int:
@@ -328,3 +328,11 @@ def test_adopted_runs_are_ended_by_a_person_only_and_never_launched() -> None:
     world.goal = Goal("run", 4, end_attempt=1)
     world.run(300)
     assert launches(world) == 1 and not [one for _, one in world.actions[1:] if isinstance(one, Launch)]
+
+
+def test_an_adopted_run_without_a_step_is_not_said_to_be_about_to_do_anything() -> None:
+    world = World(kind="adopted")
+    world.trainers.append(Trainer(1, world.now_s, start_s=10**6))
+    world.run(20)
+    assert world.verdict is Verdict.STARTING
+    assert world.last.assessment.sentence == "it lives, and no step of it has been seen"

@@ -12,7 +12,8 @@ from dflash_supervise.agent.record_writer import RecordWriter
 from dflash_supervise.agent.records import EPHEMERAL, encode
 from dflash_supervise.agent.runtime import wall_clock
 from dflash_supervise.core.assessment import Assessment
-from dflash_supervise.core.facts import LogReading, Observation
+from dflash_supervise.core.facts import GpusReading, LogReading, Observation
+from dflash_supervise.core.gpuwork import classify
 from dflash_supervise.core.memory import AttemptMemory, Incident, Memory
 from dflash_supervise.core.verdicts import Verdict
 from dflash_supervise.wire import to_json
@@ -174,8 +175,11 @@ def ages(attempt: AttemptMemory, now_s: float) -> Dict[str, float]:
     return {name: round(max(0.0, now_s - at), 1) for name, at in since.items() if at is not None}
 
 
-def observation_payload(told: Told, seen: Observation, classes: Dict[str, str]) -> Tuple[Told, Dict[str, Any]]:
-    """The payload of an ``observation`` record; the log's text only when it changed."""
+def observation_payload(told: Told, seen: Observation) -> Tuple[Told, Dict[str, Any]]:
+    """The payload of an ``observation`` record; the log's text only when it changed.
+
+    Every GPU has its work class here, also one that somebody else uses: who looks wants to know what it does.
+    """
     data: Dict[str, Any] = to_json(seen)
     if isinstance(seen.log, LogReading):
         log: Dict[str, Any] = data["log"]
@@ -184,4 +188,5 @@ def observation_payload(told: Told, seen: Observation, classes: Dict[str, str]) 
         if len(seen.log.tracebacks) == told.tracebacks:
             log.pop("tracebacks", None)
         told = replace(told, log_tail=seen.log.tail, tracebacks=len(seen.log.tracebacks))
-    return told, {"obs": data, "gpu_class": classes}
+    gpus = seen.gpus.gpus if isinstance(seen.gpus, GpusReading) else ()
+    return told, {"obs": data, "gpu_class": {gpu.uuid: classify(gpu) for gpu in gpus}}

@@ -27,7 +27,6 @@ from dflash_supervise.core.decide import Decision, Snapshot, decide
 from dflash_supervise.core.facts import GpusReading, Missing, Observation
 from dflash_supervise.core.memory import EndedAttempt, Memory
 from dflash_supervise.core.verdicts import Note
-from dflash_supervise.core.view import work_classes
 from dflash_supervise.wire import to_json
 
 WORKSPACE_S = 0.3  # what a tick waits for the workspace; once it is blind, nothing
@@ -168,8 +167,7 @@ class Agent:
         self, now_s: float, seen: Observation, decision: Decision, look: WorkspaceLook, begun: List[Action]
     ) -> bool:
         """Number this tick's records; True when something more than an observation is among them."""
-        classes = work_classes(seen)
-        self._told, payload = observation_payload(self._told, seen, classes)
+        self._told, payload = observation_payload(self._told, seen)
         self._recent.append(json.dumps(payload, separators=(",", ":")))
         self.journal.add(now_s, "observation", **payload, ages=ages(decision.memory.attempt, now_s))
         self._heartbeat(now_s)

@@ -44,7 +44,7 @@ def living(view: View, goal: Goal, policy: Policy, kind: str) -> Tuple[Memory, A
             upcoming = Next("wait", None, stuck)
     if memory.stop is not None and not memory.stop.person:
         return memory, _assess_stopping(view, memory.stop, findings, upcoming), actions
-    return memory, _assess(view, worst, findings, upcoming), actions
+    return memory, _assess(view, worst, findings, upcoming, kind), actions
 
 
 def _assess_stopping(view: View, stop: StopDecision, findings: Tuple[Finding, ...], upcoming: Next) -> Assessment:
@@ -53,13 +53,17 @@ def _assess_stopping(view: View, stop: StopDecision, findings: Tuple[Finding, ..
     return Assessment(number, stop.verdict, stop.cause, stop.because, False, phase, (), findings, upcoming)
 
 
-def _assess(view: View, worst: Optional[Finding], findings: Tuple[Finding, ...], upcoming: Next) -> Assessment:
+def _assess(
+    view: View, worst: Optional[Finding], findings: Tuple[Finding, ...], upcoming: Next, kind: str
+) -> Assessment:
     number, phase = view.attempt.number, view.phase
     if worst is not None and worst.verdict is not None:
         suspected = worst.status is Status.PENDING
         return Assessment(number, worst.verdict, worst.cause, worst.reason, suspected, phase, (), findings, upcoming)
     if not view.stepped:
         text = "attempt {} is starting{}".format(number, ": " + phase if phase else "")
+        if kind == "adopted":
+            text = "it lives, and no step of it has been seen"
         return Assessment(number, Verdict.STARTING, "none", text, False, phase, (), findings, upcoming)
     # Without the step: the sentence is told when it changes, and an old number beside a new one looks like a lie.
     text = "{} goes on".format(phase or "training")

@@ -12,7 +12,15 @@ from dflash_supervise.agent.brain_state import load, save
 from dflash_supervise.agent.journal import Journal, Told, incident_records, observation_payload, verdict_record
 from dflash_supervise.agent.record_writer import RecordWriter
 from dflash_supervise.core.assessment import Assessment
-from dflash_supervise.core.facts import AttemptFact, LogReading, Missing, Observation
+from dflash_supervise.core.facts import (
+    AttemptFact,
+    GpuHolder,
+    GpuReading,
+    GpusReading,
+    LogReading,
+    Missing,
+    Observation,
+)
 from dflash_supervise.core.memory import Incident, Memory
 from dflash_supervise.core.verdicts import Note, Verdict
 from tests.records import read_all
@@ -55,10 +63,18 @@ def test_a_pending_incident_is_told_rarely_and_its_opening_at_once() -> None:
 def test_the_logs_text_is_told_only_when_it_changed() -> None:
     log = LogReading(exists=True, size_bytes=9, tail=("a", "b"))
     seen = Observation(1.0, AttemptFact(1), MISSING, MISSING, log, MISSING, MISSING)
-    told, first = observation_payload(Told(), seen, {})
-    told, second = observation_payload(told, seen, {})
+    told, first = observation_payload(Told(), seen)
+    told, second = observation_payload(told, seen)
     assert first["obs"]["log"]["tail"] == ["a", "b"]
     assert "tail" not in second["obs"]["log"]
+
+
+def test_a_gpu_that_somebody_else_uses_has_its_work_class_too() -> None:
+    theirs, ours = (GpuHolder(pid, 2**30, ours=pid == 8) for pid in (7, 8))
+    spins = GpuReading("GPU-a", 0, "", 100.0, 0.0, 2**30, 2**37, 119.0, 700.0, holders=(theirs,))
+    works = GpuReading("GPU-b", 1, "", 100.0, 25.0, 2**30, 2**37, 690.0, 700.0, holders=(ours,))
+    seen = Observation(1.0, AttemptFact(1), MISSING, MISSING, MISSING, GpusReading((spins, works)), MISSING)
+    assert observation_payload(Told(), seen)[1]["gpu_class"] == {"GPU-a": "spinning", "GPU-b": "working"}
 
 
 def test_a_batch_that_hangs_is_not_joined_by_another_and_nothing_is_lost(tmp_path: Path) -> None:
