@@ -127,7 +127,9 @@ class Agent:
         if look.lost:
             notes.append(Note("history_lost", look.lost))
         self._no_launch = notes[0].reason if notes else self.journal.trouble
-        for slug, text in (("spec_kept", self.goals.trouble), ("blind: records", self.journal.trouble)):
+        witness = "the keeper is gone: how this attempt ends will be seen by nobody" if self.sight.unwitnessed else ""
+        said = {"spec_kept": self.goals.trouble, "blind: records": self.journal.trouble, "witness_lost": witness}
+        for slug, text in said.items():
             if text:
                 notes.append(Note(slug, text))
         self._notes = tuple(notes)

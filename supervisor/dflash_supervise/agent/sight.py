@@ -50,6 +50,7 @@ class Sight:
         self._set: Optional[ProcessSet] = None
         self._sockets: Tuple[float, Optional[int]] = (0.0, None)
         self._end_seen_s: Tuple[int, float] = (0, 0.0)
+        self.unwitnessed = False  # the attempt lives and its keeper does not
 
     def observe(
         self, now_s: float, spec: Spec, look: WorkspaceLook, blind_s: float, attempt: Attempt, memory: Memory
@@ -62,11 +63,13 @@ class Sight:
         keeper_holds = self.runtime.keeper_holds(self.run_id, number) if number else False
         self.hands.close_interrupted(attempt, now_s, keeper_holds)
         known = isinstance(processes, ProcessesReading)
+        main_alive = processes.main_alive if isinstance(processes, ProcessesReading) else None
+        self.unwitnessed = main_alive is True and attempt.keeper is not None and keeper_holds is False
         ended = exit_of(
             look,
             attempt,
             exit_copy=read_json(self.runtime.exit_copy(self.run_id, number)) if number else None,
-            main_alive=processes.main_alive if isinstance(processes, ProcessesReading) else None,
+            main_alive=main_alive,
             keeper_alive=keeper_holds if known else None,
             by_us=self._by_us(number, memory),
         )

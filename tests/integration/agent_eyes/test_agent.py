@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.integration.agent_eyes.stream import Peer, Toy, wait_for
 
@@ -84,6 +85,22 @@ def test_an_agent_that_is_killed_is_brought_back_by_the_keeper_and_goes_on(toy: 
     assert not (toy.run_dir / "attempts/2").exists()
     numbers = [(record["epoch"], record["seq"]) for record in toy.peer.records()]
     assert numbers == sorted(set(numbers))
+
+
+def test_a_keeper_that_is_killed_is_noted_while_its_trainer_goes_on(toy: Toy) -> None:
+    toy.start(FOREVER)
+    toy.follow()
+    wait_for("steps", lambda: [v for v in toy.peer.records("verdict") if v["verdict"] == "running"])
+    child = json.loads((toy.run_dir / "attempts/1/child.json").read_text())
+    os.kill(child["keeper_pid"], signal.SIGKILL)
+
+    def noted() -> list[dict[str, Any]]:
+        return [v for v in toy.peer.records("verdict") if "witness_lost" in [note["slug"] for note in v["notes"]]]
+
+    assert wait_for("a note", noted)[0]["verdict"] == "running"
+    assert Path(f"/proc/{child['pid']}").exists()
+    assert toy.goal("stop")["ok"]
+    assert toy.final()["verdict"] == "stopped"
 
 
 def test_a_stop_is_proven_and_written_down_before_it_is_done(toy: Toy) -> None:
