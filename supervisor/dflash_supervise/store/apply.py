@@ -256,7 +256,10 @@ def _accepted(state: RunState, record: Mapping[str, Any]) -> None:
         if generation >= int(state.spec["generation"]):
             state.row["owner_elsewhere"] = owner
         return
-    state.row["acknowledged"] = max(state.row["acknowledged"], generation)
+    if generation < state.row["acknowledged"]:
+        # The host forgot a newer goal, as after a reboot before a full disk took it: it is pending again.
+        state.row["delivered"] = generation
+    state.row["acknowledged"] = generation
     state.row["delivered"] = max(state.row["delivered"], generation)
     if asks_for_another(record.get("goal") or {}):
         state.row["final"] = False  # a newer verdict says when it is over again

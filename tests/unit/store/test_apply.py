@@ -144,6 +144,18 @@ def test_a_restart_opens_a_run_that_was_over_and_a_release_does_not(tmp_path: Pa
     assert again is not None and again["goal"] == {**run["goal"], "acknowledged": True}
 
 
+def test_a_goal_that_the_host_forgot_is_pending_again(tmp_path: Path) -> None:
+    store, write = open_store(tmp_path), Writer()
+    store.put_spec({**store.spec(RUN)["spec"], "generation": 2, "goal": {"want": "stop"}})
+    store.apply(RUN, [write.spec(1), write.spec(2, "stop")])
+    run = store.run(RUN)
+    assert run is not None and run["goal"]["acknowledged"]
+    store.apply(RUN, [write.spec(1)])
+    run, known = store.run(RUN), store.spec(RUN)
+    assert run is not None and not run["goal"]["acknowledged"]
+    assert known["delivered"] == 1 and known["spec"]["generation"] == 2, "the watch hands it over again"
+
+
 def test_why_gives_findings_in_full_and_open_incidents_first(tmp_path: Path) -> None:
     store, write = open_store(tmp_path), Writer()
     finding = {
