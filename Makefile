@@ -12,7 +12,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 
 CORE38 := supervisor/dflash_supervise/core supervisor/dflash_supervise/wire.py supervisor/dflash_supervise/agent \
 	supervisor/dflash_supervise/link/remote_boot.py
-PURE_TESTS := $(wildcard tests/unit tests/sim)
+PURE_TESTS := $(wildcard tests/unit tests/sim tests/contract)
 # The longest first: what is left at the end is then short, and no worker waits for another.
 ALL_TESTS := $(wildcard tests/e2e tests/integration tests/browser tests/sim tests/unit tests/meta tests/contract)
 CORE_COVERAGE := --cov --cov-config=pyproject.toml --cov-fail-under=100
@@ -77,7 +77,7 @@ compat38: setup ## Check that what travels to a host keeps to Python 3.8.
 	@$(BIN)/vermin --target=3.8- --violations --no-tips --quiet $(wildcard $(CORE38))
 
 .PHONY: unit
-unit: setup ## Unit and simulation tests; fails below 100 % branch coverage of the core.
+unit: setup ## Unit, simulation and contract tests; fails below 100 % branch coverage of the core.
 	@$(PYTEST) $(PURE_TESTS) $(CORE_COVERAGE) $(ARGS)
 
 .PHONY: sim
@@ -103,6 +103,10 @@ e2e: setup ## The whole product over SSH with the CPU trainer.
 .PHONY: browser
 browser: setup ## The dashboard in a real browser.
 	@$(call FOLDER,browser)
+
+.PHONY: gpu
+gpu: setup ## The whole product on this machine's NVIDIA GPUs, as one table; never in CI.
+	@$(BIN)/python -m tests.gpu $(ARGS)
 
 .PHONY: assets
 assets: setup ## Fetch the dashboard's front-end libraries by their lock file (the pages work without them).

@@ -22,6 +22,7 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ("Look", "why", "The verdict, what it rests on, and what happens next."),
     ("Look", "logs", "The log of a run's attempt."),
     ("Look", "events", "The timeline: verdicts, incidents, actions, outcomes."),
+    ("Look", "diagnose", "What any log file says about its end; no daemon, no host."),
     ("Look", "attach", "The run's tmux session, read-only."),
     ("Look", "open", "The dashboard, by a one-time login link."),
     ("Change", "stop", "End a run; the bundled trainer saves a checkpoint first."),

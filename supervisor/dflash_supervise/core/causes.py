@@ -6,9 +6,9 @@ are seen in one log: the lower one is nearer to the root.
 
 from __future__ import annotations
 
-import re
-from typing import Dict, Optional, Tuple
+from typing import Dict, Optional
 
+from . import matching
 from .catalogue import AFTER_CLEANUP, CATALOGUE, FIX_CONFIG, NONE, PAGE, RESTART, WAIT, Cause
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "WAIT",
     "Cause",
     "get",
+    "marks",
     "match",
     "of_exception",
 ]
@@ -88,18 +89,6 @@ SIGNAL_NAMES: Dict[int, str] = {
     15: "SIGTERM",
 }
 
-_COMPILED: Tuple[Tuple[str, re.Pattern[str]], ...] = tuple(
-    (cause.slug, re.compile("|".join(cause.patterns))) for cause in CATALOGUE if cause.patterns
-)
-
-# One of these stands in every line that a pattern can match, so most lines need no regular expression.
-_HINTS: Tuple[str, ...] = (
-    "Detected that you", "ut of memory", "tried to allocate", "ALLOC_FAILED", "No space left", "Errno 28", "ENOSPC",
-    "ddress already in use", "EADDRINUSE", "ModuleNotFoundError", "ImportError", "device-side assert",
-    "illegal memory access", "Watchdog caught", "ermission", "command not found", "Fatal Python error",
-    "FileNotFoundError",
-)  # fmt: skip
-
 
 def get(slug: str) -> Cause:
     """The entry for a slug; an unknown one is treated as ``none``."""
@@ -107,11 +96,18 @@ def get(slug: str) -> Cause:
 
 
 def match(line: str) -> Optional[str]:
-    """The slug of the root-most cause this line speaks of, or None."""
-    if not any(hint in line for hint in _HINTS):
-        return None
-    found = [slug for slug, pattern in _COMPILED if pattern.search(line)]
-    return min(found, key=lambda slug: BY_SLUG[slug].precedence) if found else None
+    """The slug of the root-most cause this line accuses, or None."""
+    return _slug(matching.ACCUSING, line)
+
+
+def marks(line: str) -> Optional[str]:
+    """The slug of what this line says is going on, without accusing anybody."""
+    return _slug(matching.MARKING, line)
+
+
+def _slug(patterns: matching.Patterns, line: str) -> Optional[str]:
+    shape = line.translate(matching.DIGITS)
+    return patterns.slug(shape, matching.words_of(shape.encode("utf-8", "replace")))
 
 
 def of_exception(exc_type: str) -> str:

@@ -10,6 +10,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional, Tuple, Union
 
+from .log_facts import CauseMatch, LogReading, RankEnd, Traceback
+
+__all__ = [
+    "AttemptFact",
+    "CauseMatch",
+    "ExitReading",
+    "Goal",
+    "GpuHolder",
+    "GpuReading",
+    "GpusReading",
+    "HostReading",
+    "LogReading",
+    "Missing",
+    "Observation",
+    "ProcessFact",
+    "ProcessesReading",
+    "ProgressReading",
+    "ProofReading",
+    "RankEnd",
+    "StackSample",
+    "StacksReading",
+    "StopReading",
+    "Traceback",
+    "WorkerFact",
+]
+
 
 @dataclass(frozen=True)
 class Missing:
@@ -100,46 +126,6 @@ class ProgressReading:
     checkpoint_begun_at: Optional[float] = None  # wall-clock seconds by the trainer: compared with nothing of ours
     checkpoint_done: Optional[bool] = None
     source: str = "progress.json"  # or "log"
-
-
-@dataclass(frozen=True)
-class Traceback:
-    """One traceback read from the log, folded to what names it."""
-
-    exc_type: str
-    message: str
-    key_line: str  # the line a person should read, as it stands in the log
-    line_number: int  # 1-based
-    where: str = ""  # file:line of the innermost frame
-    thread: Optional[str] = None  # set for "Exception in thread NAME"
-    rank: Optional[str] = None
-
-
-@dataclass(frozen=True)
-class CauseMatch:
-    """A catalogue entry that the log or the kernel spoke of."""
-
-    slug: str
-    key_line: str
-    line_number: int
-    rank: Optional[str] = None
-
-
-@dataclass(frozen=True)
-class LogReading:
-    """The attempt's log: bytes, and what the incremental scanner found in them."""
-
-    exists: bool
-    size_bytes: int = 0
-    body_bytes: int = 0  # beyond our own header and footer lines
-    last_line: str = ""
-    step: Optional[int] = None
-    loss: Optional[float] = None
-    tokens_per_s: Optional[float] = None
-    tracebacks: Tuple[Traceback, ...] = ()  # the first few and the last few
-    traceback_is_last: Optional[bool] = None  # nothing but teardown noise follows the last traceback
-    causes: Tuple[CauseMatch, ...] = ()
-    tail: Tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

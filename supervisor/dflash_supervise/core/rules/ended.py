@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional, Tuple
 
 from .. import causes
-from ..facts import ExitReading, LogReading, Traceback
+from ..facts import ExitReading, LogReading, Missing
+from ..naming import name_death, uncaught
 from ..verdicts import Evidence, Verdict
 from ..view import View
 
@@ -21,6 +22,8 @@ class End:
     key_line: str = ""
     evidence: Tuple[Evidence, ...] = ()
     where: str = ""
+    line_number: int = 0  # of the key line; 0 when it is not known
+    rank: Optional[str] = None  # the first to fail
 
 
 def judge_end(view: View, kind: str) -> Optional[End]:
@@ -56,7 +59,7 @@ def _said_success(view: View, ended: ExitReading, log: Optional[LogReading], kin
         return _end(view, Verdict.ENDED_UNCLEAR, "none", "the process is gone and nobody saw how it ended", _last(log))
     if log is None:
         return _end(view, Verdict.ENDED_UNCLEAR, "none", "exit code 0, but the end of the log could not be read")
-    if log.tracebacks and log.traceback_is_last:
+    if log.tracebacks and log.traceback_is_last and not _after_its_end(log):
         last = log.tracebacks[-1]
         return _end(view, Verdict.ENDED_UNCLEAR, "none", "exit code 0 after a traceback", last.key_line)
     step, total = view.attempt.step, view.attempt.steps_total
@@ -66,67 +69,26 @@ def _said_success(view: View, ended: ExitReading, log: Optional[LogReading], kin
     return _end(view, Verdict.COMPLETED, "none", "exit code 0 and nothing in the log speaks against it")
 
 
+def _after_its_end(log: LogReading) -> bool:
+    """The training said that it is done before the first exception that it did not survive: noise of taking down."""
+    left = uncaught(log)
+    return log.finished is not None and all(one.line_number > log.finished.line_number for one in left)
+
+
 def _failed(view: View, ended: ExitReading, log: Optional[LogReading], kind: str) -> End:
     if not ended.witnessed:
         text = "the trainer is gone without its completion marker, and nobody saw how it ended"
         return _end(view, Verdict.ENDED_UNCLEAR, "none", text, _last(log))
-    slug, key_line, where = _cause(ended, log, kind)
-    if slug == "none" and _wrote_nothing(log):
+    named = name_death(ended, log, kind)
+    if named.slug == "none" and _wrote_nothing(log):
         return _end(view, Verdict.NO_LOG, "none", f"it ended with {_how(ended)} and wrote nothing")
-    title = causes.get(slug).title
-    text = "{} ({})".format(_how(ended), title if slug != "none" else "no cause named")
-    if key_line:
-        text = f"{text}: {key_line[:200]}"
-    return _end(view, _crash(view), slug, text, key_line or _last(log), where)
-
-
-def _cause(ended: ExitReading, log: Optional[LogReading], kind: str) -> Tuple[str, str, str]:
-    """(slug, key line, innermost frame) of a failure, the root-most of what exit, log and kernel say."""
-    ours = kind == "bundled" and ended.code in causes.BUNDLED_CODES
-    number = ended.signal
-    if number is None and not ours and (ended.code or 0) - 128 in causes.SIGNAL_NAMES:
-        number = (ended.code or 0) - 128  # a shell or launcher tells in this way what its child died of
-    if number == 9:
-        killed = "host_oom_kill" if ended.oom_kills else "killed_externally"
-        return killed, "", ""
-    found = _from_log(log)
-    if number is not None:
-        by_signal = causes.SIGNAL_CAUSES.get(number, "killed_externally")
-        if found is not None and by_signal in ("abort", "segfault", "bus_error", "none"):
-            return found
-        return by_signal, found[1] if found else "", found[2] if found else ""
-    if ours and ended.code is not None:
-        slug = causes.BUNDLED_CODES[ended.code]
-        if found is not None and causes.get(found[0]).precedence < causes.get(slug).precedence:
-            return found
-        return slug, found[1] if found else "", found[2] if found else ""
-    if found is not None:
-        return found
-    return {126: "permission_denied", 127: "command_not_found"}.get(ended.code or 0, "none"), "", ""
-
-
-def _from_log(log: Optional[LogReading]) -> Optional[Tuple[str, str, str]]:
-    if log is None:
-        return None
-    last = _last_traceback(log)
-    if log.causes:
-        best = min(log.causes, key=lambda match: (causes.get(match.slug).precedence, match.line_number))
-        # A named cause counts when it is the exception itself, or stands after it.
-        if last is None or best.line_number >= last.line_number or best.key_line in last.key_line:
-            return best.slug, best.key_line, last.where if last else ""
-        if best.slug in ("fx_tracing_race", "cuda_oom", "disk_full", "port_in_use", "device_side_assert"):
-            return best.slug, best.key_line, last.where
-    if last is None or log.traceback_is_last is False:
-        return None
-    return causes.of_exception(last.exc_type), last.key_line, last.where
-
-
-def _last_traceback(log: LogReading) -> Optional[Traceback]:
-    """The last traceback of the main thread, or of any thread when the main one left none."""
-    if not log.tracebacks:
-        return None
-    fatal = [found for found in log.tracebacks if found.thread is None]
-    return (fatal or list(log.tracebacks))[-1]
+    cause = causes.get(named.slug)
+    text = f"{_how(ended)} ({cause.title})"
+    if named.key_line:
+        text = f"{text}: {named.key_line[:200]}"
+    verdict = Verdict.GPU_FAULT if cause.gpu_fault else _crash(view)
+    end = _end(view, verdict, named.slug, text, named.key_line or _last(log), named.where)
+    return replace(end, line_number=named.line_number, rank=named.rank)
 
 
 def _wrote_nothing(log: Optional[LogReading]) -> bool:
@@ -136,7 +98,10 @@ def _wrote_nothing(log: Optional[LogReading]) -> bool:
 
 def _crash(view: View) -> Verdict:
     """An inner restart that had not stepped again is no early crash: the attempt had trained before."""
-    return Verdict.CRASH if view.stepped or view.attempt.inner else Verdict.EARLY_CRASH
+    log = view.seen.log
+    # Some trainers log a loss and no step number: the log shows that they trained, and nothing else does.
+    by_log = isinstance(view.seen.progress, Missing) and isinstance(log, LogReading) and log.stepped
+    return Verdict.CRASH if view.stepped or view.attempt.inner or by_log else Verdict.EARLY_CRASH
 
 
 def _how(ended: ExitReading) -> str:
