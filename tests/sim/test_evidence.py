@@ -156,3 +156,17 @@ def test_a_host_without_gpus_leaves_nothing_to_know_about_them() -> None:
     world.trainer.mode = "blocked"
     world.run(95)
     assert world.signals()
+
+
+def test_what_a_hang_was_ended_for_is_still_told_when_it_has_ended() -> None:
+    world = trained()
+    world.trainer.mode = "blocked"
+    while world.trainer.alive:
+        world.tick()
+    world.tick()
+    [end] = [one for one in world.last.assessment.findings if one.rule == "ended"]
+    told = {item.what for item in end.evidence}
+    assert {"step", "stack", "ran for"} <= told, told
+    world.run(600)
+    assert world.verdict is Verdict.RUNNING and world.memory.incidents[0].state == "resolved"
+    assert any(item.what == "stack" for item in world.memory.incidents[0].evidence)

@@ -256,6 +256,7 @@ def test_a_crash_on_hold_is_restarted_when_the_hold_ends() -> None:
     world.die(signal=11)
     world.run(80)
     assert launches(world) == 1 and world.last.assessment.next.what == "wait"
+    assert world.memory.incidents[-1].response_text == "on hold; when that ends: restarting (1 of 1)"
     world.run(30)
     assert launches(world) == 2 and len(world.memory.restarts) == 1
 

@@ -35,6 +35,15 @@ def readings(run: Mapping[str, Any], seen: Sequence[Mapping[str, Any]], style: S
     return _section("Readings", [_row(item, item.get("age_s")) for item in seen], style)
 
 
+def frozen(items: Sequence[Mapping[str, Any]], style: Style, indent: int) -> list[str]:
+    """Evidence as it stood when an incident was announced: what and value, whole, a line each."""
+    lines: list[str] = []
+    for item in _unique(iter(items)):
+        value = words.measured(item.get("value"), str(item.get("unit") or ""))
+        lines += style.wrap(f"{item.get('what')}: {value}", indent)
+    return lines
+
+
 def findings(told: Mapping[str, Any], status: str) -> list[Mapping[str, Any]]:
     return [f for f in told.get("findings") or [] if f.get("status") == status]
 

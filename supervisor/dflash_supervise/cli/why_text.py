@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dflash_supervise.cli import marks, table, why_evidence, words
+from dflash_supervise.cli import marks, table, why_evidence, why_incidents, words
 from dflash_supervise.cli.runs import handle
 from dflash_supervise.cli.say import Style
 from dflash_supervise.cli.why_evidence import findings
@@ -33,7 +33,7 @@ def render(why: Mapping[str, Any], style: Style) -> list[str]:
         why_evidence.evidence(run, told, style),
         why_evidence.readings(run, why.get("readings") or [], style),
         _rules(run, told, style),
-        _incidents(run, why.get("incidents") or [], style),
+        why_incidents.incidents(run, why.get("incidents") or [], style),
         _attempts(why.get("attempts") or [], style),
         _notes(run.get("notes") or told.get("notes") or [], style),
         _unseen(run.get("missing") or {}, style),
@@ -150,40 +150,6 @@ def _margin(finding: Mapping[str, Any], heard: bool, style: Style) -> str:
         f"{style.paint(bar, 'yellow')} {words.duration(held_s)} of {words.duration(float(limit_s))}, "
         f"{words.duration(left_s)} to go{'' if heard else ' when it was last heard of'}"
     )
-
-
-def _incidents(run: Mapping[str, Any], incidents: Sequence[Mapping[str, Any]], style: Style) -> list[str]:
-    """Those that are open or pending in full; of the resolved ones only how many there were."""
-    alive = [i for i in incidents if i.get("state") != "resolved"]
-    resolved = [i for i in incidents if i.get("state") == "resolved"]
-    if not incidents:
-        return []
-    lines = [style.paint("Incidents", "bold")]
-    for incident in alive:
-        cause = incident.get("cause") or "none"
-        name = str(incident.get("verdict") or "") + (f", {cause}" if cause != "none" else "")
-        sign = marks.verdict_sign(incident.get("verdict"), style)
-        since = f" since {words.clock(incident['opened_at'])}" if incident.get("opened_at") else ""
-        lines.append(
-            f"  {sign} {name}: {incident.get('state')}{since} (attempt {incident.get('attempt')}, "
-            f"{incident.get('severity')})"
-        )
-        if incident.get("sentence") and incident["sentence"] != run.get("sentence"):
-            lines += style.wrap(str(incident["sentence"]), 4)
-        if incident.get("key_line"):
-            lines += why_evidence.quoted(str(incident["key_line"]), style, 4)
-        if incident.get("response_text") or incident.get("response"):
-            lines += style.wrap(f"\u2192 {incident.get('response_text') or incident['response']}", 4)
-    if resolved:
-        causes = ", ".join(dict.fromkeys(_short(i) for i in resolved))
-        lines += style.wrap(f"{len(resolved)} resolved before: {causes}", 2)
-    return lines
-
-
-def _short(incident: Mapping[str, Any]) -> str:
-    cause = incident.get("cause") or "none"
-    name = cause if cause != "none" else str(incident.get("verdict"))
-    return f"{name} (attempt {incident.get('attempt')})"
 
 
 def _attempts(attempts: Sequence[Mapping[str, Any]], style: Style) -> list[str]:

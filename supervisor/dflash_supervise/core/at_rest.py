@@ -22,8 +22,9 @@ Result = Tuple[Memory, Assessment, Tuple[Action, ...]]
 def at_rest(view: View, goal: Goal, policy: Policy, kind: str) -> Result:
     """What is wanted while no attempt lives."""
     memory, number = view.memory, view.attempt.number
+    left_s = goals.hold_left_s(goal, view.now_s)
     if number > 0 and follow_up.newest_end(memory) is None:
-        memory = ending.record_end(view, memory, policy, kind)
+        memory = ending.record_end(view, memory, policy, kind, held=left_s is not None)
         view = replace(view, memory=memory)
     plan = follow_up.plan(view, goal, policy, kind)
     finding = stale(view)
@@ -31,7 +32,6 @@ def at_rest(view: View, goal: Goal, policy: Policy, kind: str) -> Result:
     if finding.status is Status.OK or (finding.status is Status.FAILING and matters):
         memory = replace(memory, incidents=incidents.track(memory.incidents, (finding,), number, view.now_s))
         view = replace(view, memory=memory)
-    left_s = goals.hold_left_s(goal, view.now_s)
     may_act = kind != "adopted" and policy.preset != "observe" and left_s is None
     if alive_count(view.seen) and number > 0 and may_act:
         reason = spared(view, goal, policy, kind)

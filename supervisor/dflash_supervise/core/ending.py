@@ -16,15 +16,19 @@ from .view import View
 KEEP_ENDED = 50
 
 
-def record_end(view: View, memory: Memory, policy: Policy, kind: str) -> Memory:
-    """Remember the end of the attempt in view, and open the incident that it is."""
+def record_end(view: View, memory: Memory, policy: Policy, kind: str, *, held: bool) -> Memory:
+    """Remember the end of the attempt in view, and open the incident that it is.
+
+    Args:
+        held: the run is on hold, so that what the response table answers comes after it.
+    """
     end = judge_end(view, kind)
     assert end is not None, "record_end is for attempts whose exit is known"
     stop = memory.stop if memory.stop is not None and memory.stop.attempt == view.attempt.number else None
     ended = _ended(view, memory, end, stop, policy)
     memory = replace(
         memory,
-        ended=(*memory.ended, ended)[-KEEP_ENDED:],
+        ended=(*(replace(one, evidence=()) for one in memory.ended), ended)[-KEEP_ENDED:],
         incidents=incidents.resolve(memory.incidents, _over_with_it(memory, ended, stop), view.now_s),
         best_step=max(memory.best_step, ended.step or 0, ended.checkpoint_step or 0),
         stop=None,
@@ -34,6 +38,8 @@ def record_end(view: View, memory: Memory, policy: Policy, kind: str) -> Memory:
     if stop is not None:
         return memory  # its incident was announced when the stop was decided
     response = respond(ended, memory, policy, kind, view.now_s)
+    if held and response.restarts:
+        response = replace(response, text=f"on hold; when that ends: {response.text}")
     return replace(memory, incidents=incidents.put(memory.incidents, _incident(view, ended, end, response)))
 
 
@@ -140,6 +146,7 @@ def _ended(
         signal=view.seen.exit.signal if view.seen.exit is not None else None,
         credited=_credited(view, memory, begun, policy),
         person=stop is not None and stop.person,
+        evidence=stop.evidence if stop is not None else end.evidence if end is not None else (),
     )
 
 

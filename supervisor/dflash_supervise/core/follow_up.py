@@ -197,6 +197,7 @@ def _finding(last: EndedAttempt) -> Finding:
     if last.signal is not None:
         evidence.append(Evidence("signal", causes.SIGNAL_NAMES.get(last.signal, str(last.signal))))
     evidence.append(Evidence("ran for", round(last.ended_at_s - last.launched_at_s, 1), "s"))
+    evidence += [one for one in last.evidence if one not in evidence]
     failed = last.verdict not in (Verdict.COMPLETED, Verdict.STOPPED)
     status = Status.FAILING if failed else Status.OK
     return Finding(

@@ -84,6 +84,7 @@ class EndedAttempt:
     signal: Optional[int] = None
     credited: bool = False  # a new checkpoint far beyond the best made later restarts free again
     person: bool = False
+    evidence: Tuple[Evidence, ...] = ()  # of the newest end only: what it was ended for, or what showed how it died
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,9 @@ def adopt(parts: Parts, wanted: Mapping[str, Any], configured: Mapping[str, obje
     if what["tmux"] is None and what["pid"] is None and what["log"] is None:
         _take_over(parts, link, target, operation)
         return
-    _look_for(link, target, what)
+    _refuse_what_is_watched(parts, target, _look_for(link, target, what))
+    if what["log"] is None:
+        operation.say("no log is named, so no step of it can be seen; with --log PATH its steps and errors are read")
     taken = frozenset(run["name"] for run in parts.store.runs() if not run["final"])
     try:
         name = names.free_name(names.run_name(wanted.get("name"), target.workspace), taken)
@@ -52,17 +54,32 @@ def adopt(parts: Parts, wanted: Mapping[str, Any], configured: Mapping[str, obje
     _hand_over(parts, link, target, spec, wanted.get("options"), operation)
 
 
-def _look_for(link: HostLink, target: HostTarget, what: Doc) -> None:
-    """Refuse what is not there before a run is made of it.
+def _refuse_what_is_watched(parts: Parts, target: HostTarget, pid: int | None) -> None:
+    """One process is one run: two would answer for each other's stop.
 
     Raises:
-        Failed: exit code 5, with what is there.
+        Failed: exit code 6, with the run that has it.
+    """
+    for run in parts.store.live_runs():
+        if pid is None or run["host"] != target.key:
+            continue
+        began = parts.store.records(run["id"], kinds=("attempt_start",), limit=1, newest=True)
+        if began and began[0].get("pid") == pid:
+            text = f"process {pid} is watched already, as {run['id']}"
+            raise Failed("already_watched", text, fix=f"dflash-supervise status {run['id']}", exit_code=6)
+
+
+def _look_for(link: HostLink, target: HostTarget, what: Doc) -> int | None:
+    """The main process of what is named; None where only a log is.
+
+    Raises:
+        Failed: it is not there; exit code 5, with what is.
     """
     if what["tmux"] is None and what["pid"] is None:
-        return
+        return None
     found = link.request({"op": "look_for", "tmux": what["tmux"], "pid": what["pid"]}, REQUEST_S)
     if found["pid"] is not None:
-        return
+        return int(found["pid"])
     if what["pid"] is not None:
         text = f"there is no process {what['pid']} on {target.key}"
         raise Failed("no_such_process", text, fix="name the main process of the training run", exit_code=5)

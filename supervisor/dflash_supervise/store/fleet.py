@@ -22,6 +22,14 @@ def put_host(connection: Connection, key: str, target: str, now: float) -> None:
         connection.execute(insert(t.hosts).values(key=key, target=target, status="connecting", since_at=now))
 
 
+def close_ended(connection: Connection, key: str, workspace: str, now: float) -> None:
+    """The incidents of runs that are over in this workspace are resolved; nobody is told."""
+    place = (t.runs.c.host == key) & (t.runs.c.workspace == workspace) & t.runs.c.final.is_(True)
+    ended = t.incidents.c.run.in_(select(t.runs.c.id).where(place)) & (t.incidents.c.state != "resolved")
+    values = {"state": "resolved", "resolved_at": views.rfc3339(now)}
+    connection.execute(update(t.incidents).where(ended).values(**values))
+
+
 def set_link(connection: Connection, key: str, status: str, error: Mapping[str, Any] | None, now: float) -> None:
     """A link changed its state. Reconnecting to a host that is unreachable is no change of what we know."""
     old = connection.execute(select(t.hosts).where(t.hosts.c.key == key)).mappings().one()

@@ -43,10 +43,14 @@ class Store(Reading):
     def add_run(
         self, spec: Mapping[str, Any], *, host: str, target: str, tell_from: int = 0, delivered: int = 0
     ) -> None:
-        """A new run with the spec as it will be handed to the host (or was, up to ``delivered``)."""
+        """A new run with the spec as it will be handed to the host (or was, up to ``delivered``).
+
+        Who starts anew in a workspace has answered what runs that ended there waited for.
+        """
         now = self._clock()
         with self._write() as connection:
             fleet.put_host(connection, host, target, now)
+            fleet.close_ended(connection, host, spec["workspace"], now)
             connection.execute(
                 insert(t.runs).values(
                     id=spec["run_id"],

@@ -133,6 +133,17 @@ def test_why_shows_verdict_evidence_rules_with_margins_incidents_and_what_comes_
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
+def test_why_tells_what_the_newest_resolved_incident_rested_on(invoke: Invoke, daemon: DaemonDouble) -> None:
+    why = hang_why()
+    stack = {"what": "stack", "value": "thread 1: _wait_on_a_lock_for_ever (faults.py:137), called by in_worker"}
+    cured = {**why["incidents"][0], "state": "resolved", "resolved_at": "2026-11-30T05:08:30.000Z", "evidence": [stack]}
+    why = {**why, "incidents": [why["incidents"][1], cured], "run": run_doc(attempt=3), "verdict": None}
+    daemon.runs, daemon.whys = [why["run"]], {RUN: why}
+    text = " ".join(invoke("why", "qwen").out.split())
+    assert "hang: was open since" in text and "resolved" in text and "_wait_on_a_lock_for_ever (faults.py:137)" in text
+    assert "1 resolved before: rank_exception (attempt 1)" in text
+
+
 def test_why_of_a_silent_host_concludes_nothing(invoke: Invoke, daemon: DaemonDouble) -> None:
     why = hang_why()
     why["run"].update(

@@ -242,6 +242,18 @@ def test_adopting_a_session_observes_only(made: Bench) -> None:
         adopt.adopt(made.parts, {"target": "lab8:/w", "pid": 5, "log": "out.log"}, {}, made.operation())
 
 
+def test_a_process_that_is_watched_already_is_not_adopted_again(made: Bench) -> None:
+    run_id, write = started(made)
+    made.host.write(write("attempt_start", attempt=2, pid=4321, because="", remedies=[]))
+    with pytest.raises(Failed, match=f"watched already, as {run_id}") as failed:
+        adopt.adopt(made.parts, {"target": "lab8:/w", "pid": 4321}, {}, made.operation())
+    assert failed.value.doc["exit_code"] == 6
+    made.host.write(write.verdict("stopped", final=True))
+    operation = made.operation()
+    adopt.adopt(made.parts, {"target": "lab8:/w", "pid": 4321}, {}, operation)
+    assert operation.run_id is not None and any("no log is named" in line for line in operation.lines)
+
+
 def test_a_run_that_is_new_on_a_host_known_for_long_is_given_its_time_to_speak(made: Bench) -> None:
     started(made)
     made.tick(1000)

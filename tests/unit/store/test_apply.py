@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dflash_supervise.store import NoSuchRun
-from tests.unit.store.writing import RUN, Clock, Writer, open_store, told
+from tests.unit.store.writing import RUN, Clock, Writer, open_store, spec, told
 
 
 def test_a_record_that_comes_again_changes_nothing(tmp_path: Path) -> None:
@@ -154,6 +154,19 @@ def test_a_goal_that_the_host_forgot_is_pending_again(tmp_path: Path) -> None:
     run, known = store.run(RUN), store.spec(RUN)
     assert run is not None and not run["goal"]["acknowledged"]
     assert known["delivered"] == 1 and known["spec"]["generation"] == 2, "the watch hands it over again"
+
+
+def test_a_new_run_in_a_workspace_answers_what_ended_runs_there_waited_for(tmp_path: Path) -> None:
+    store, write = open_store(tmp_path), Writer()
+    store.apply(RUN, [write.spec(1), write.incident("early_crash", "config_error")])
+    store.apply(RUN, [write.verdict("early_crash", cause="config_error", final=True)])
+    elsewhere = spec("other-2605041203-1a2b", workspace="/other")
+    store.add_run(elsewhere, host="lab8", target="lab8:/other")
+    run = store.run(RUN)
+    assert run is not None and run["open_incidents"] == 1
+    store.add_run(spec("again-2605041203-1a2b"), host="lab8", target="lab8:/w")
+    run = store.run(RUN)
+    assert run is not None and run["open_incidents"] == 0 and store.incidents(RUN)[0]["state"] == "resolved"
 
 
 def test_why_gives_findings_in_full_and_open_incidents_first(tmp_path: Path) -> None:
