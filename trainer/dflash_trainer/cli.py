@@ -1,4 +1,4 @@
-"""`python -m dflash_trainer [train] [--train FILE] [--set a.b=c ...] [--plan]`.
+"""`python -m dflash_trainer [train] [--train FILE] [--set a.b=c ...] [--plan | --check]`.
 
 Says that it lives (progress.json, phase loading) before it pays for importing torch.
 """
@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from dflash_trainer import attempt, config_load, exits, faults, log, progress, signals
+from dflash_trainer import attempt, config_load, exits, faults, log, progress, remedies, signals
 from dflash_trainer.config import MITIGATIONS, PRESETS, Config, phase_limits_s
 
 DEFAULT_FILE = "train.toml"
@@ -38,7 +38,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    config = _config(options)
+    config = remedies.applied(_config(options), os.environ.get("DFLASH_REMEDIES", ""))
+    if options.check:
+        return exits.OK
     if options.plan:
         return _plan(config)
     me = attempt.from_environment(os.environ, output=options.output)
@@ -94,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", metavar="DIR", help="default: DFLASH_OUTPUT_DIR, else runs/local")
     parser.add_argument("--race-mitigation", choices=MITIGATIONS, help="all but full: see the README")
     parser.add_argument("--plan", action="store_true", help="print settings and layout, start nothing")
+    parser.add_argument("--check", action="store_true", help="read the settings, start nothing; 64 when they are wrong")
     return parser
 
 

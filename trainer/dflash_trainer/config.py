@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 MITIGATIONS = ("full", "none", "exec-lock", "tls-flag")
+WORKERS = ("threads", "processes")
 SEED_MITIGATIONS = ("none", "exec-lock", "tls-flag")  # these keep the old behaviour: a worker dies, the rest live
 
 
@@ -78,7 +79,7 @@ class OptimConfig:
 
 @dataclass(frozen=True, slots=True)
 class LayoutConfig:
-    workers: str = "threads"
+    workers: str = "threads"  # or processes: nothing shared that could race, for a slower start
     layout: str = "split"
     devices: tuple[str, ...] = ()  # empty: every visible GPU, else the CPU
     target_workers: int = 1

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
-from dflash_trainer.config import MITIGATIONS, Config
+from dflash_trainer.config import MITIGATIONS, SEED_MITIGATIONS, WORKERS, Config
 from dflash_trainer.exits import ConfigError
 
 # Dotted keys of a Config whose values must be more than 0.
@@ -97,8 +98,12 @@ def _positive(c: Config) -> Iterator[tuple[str, str]]:
 
 
 def _layout(c: Config) -> Iterator[tuple[str, str]]:
-    if c.layout.workers != "threads":
-        yield "layout.workers", f"{c.layout.workers!r} is not available yet; 'threads' works"
+    if c.layout.workers not in WORKERS:
+        yield "layout.workers", f"want one of {', '.join(WORKERS)}"
+    if c.layout.workers == "processes" and c.layout.race_mitigation in SEED_MITIGATIONS:
+        yield "layout.race_mitigation", f"{c.layout.race_mitigation!r} is about threads; want full, or workers threads"
+    if c.layout.workers == "processes" and not hasattr(os, "memfd_create"):
+        yield "layout.workers", "'processes' needs Linux; 'threads' works"
     if c.layout.layout != "split":
         yield "layout.layout", f"{c.layout.layout!r} is not available yet; 'split' works"
     if c.layout.race_mitigation not in MITIGATIONS:

@@ -49,6 +49,11 @@ def flat(config: Config) -> dict[str, object]:
     }
 
 
+def from_flat(values: Mapping[str, object]) -> Config:
+    """The way back from `flat`, for settings that were checked before."""
+    return typing.cast(Config, _build(Config, {key: (value, "flat") for key, value in values.items()}, prefix=""))
+
+
 def _read(file: Path) -> Table:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))

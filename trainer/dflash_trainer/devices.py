@@ -14,14 +14,22 @@ CPU_DRAFTERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """targets, drafters: one device each; micros: micro-batches a step; flex, compiled: only on CUDA."""
+    """workers: threads or processes; targets, drafters: one device each; micros: micro-batches a step;
+    flex, compiled: only on CUDA."""
 
+    workers: str
     targets: tuple[str, ...]
     drafters: tuple[str, ...]
     micros: int
     dtype: torch.dtype
     flex: bool
     compiled: bool
+
+    @property
+    def devices(self) -> dict[str, str]:
+        """Worker -> device."""
+        named = {f"target-{i}": device for i, device in enumerate(self.targets)}
+        return named | {f"drafter-{i}": device for i, device in enumerate(self.drafters)}
 
     @property
     def lead(self) -> torch.device:
@@ -63,14 +71,14 @@ def resolve(config: Config) -> Layout:
     flex = chosen.attention == "flex" or (chosen.attention == "auto" and cuda)
     if flex and not cuda:
         raise ConfigError("layout.attention: flex has no backward on the CPU; want auto or dense")
-    return Layout(targets, drafters, micros, dtype, flex, compiled=cuda and chosen.compile)
+    return Layout(chosen.workers, targets, drafters, micros, dtype, flex, compiled=cuda and chosen.compile)
 
 
 def describe(layout: Layout) -> str:
     return (
         f"targets={','.join(layout.targets)} drafters={','.join(layout.drafters)} micros={layout.micros} "
         f"dtype={str(layout.dtype).removeprefix('torch.')} attention={'flex' if layout.flex else 'dense'} "
-        f"compile={'yes' if layout.compiled else 'no'}"
+        f"compile={'yes' if layout.compiled else 'no'} workers={layout.workers}"
     )
 
 

@@ -6,6 +6,8 @@ Torch is recognised by class name: this module must not cost its import.
 
 from __future__ import annotations
 
+import signal
+
 OK = 0
 CONFIG = 64  # the configuration is wrong: never worth a retry
 DATA = 65  # an input file is missing or unusable
@@ -42,6 +44,10 @@ FX_RACE_TEXT = "using FX to symbolically trace a dynamo-optimized function"
 _RECOMPILE_CLASSES = frozenset({"RecompileError", "RecompileLimitExceeded", "FailOnRecompileLimitHit"})
 _DEVICE_CLASSES = frozenset({"AcceleratorError", "DistBackendError", "DistNetworkError", "DistStoreError"})
 _DEVICE_TEXTS = ("CUDA error", "CUBLAS_STATUS", "cuDNN error", "NCCL error")
+
+
+class ClosedError(Exception):
+    """The run is over; a worker leaves its loop. Not an error of anybody's."""
 
 
 class TrainerError(Exception):
@@ -87,17 +93,30 @@ class StoppedError(TrainerError):
 
 
 class WorkerLostError(TrainerError):
-    """A worker thread ended without an exception and without finishing."""
+    """A worker ended without an exception and without finishing, or its process was killed."""
 
     code = BUG
 
 
+class RemoteError(TrainerError):
+    """An exception in a worker process: its code and its words travelled, the object did not."""
+
+    def __init__(self, words: str, code: int) -> None:
+        super().__init__(words)
+        self.code = code
+
+
 class WorkerFailedError(TrainerError):
-    """A worker's exception, whose traceback the worker has printed; the code is that exception's."""
+    """A worker's exception, whose traceback is printed; the code is that exception's."""
 
     def __init__(self, worker: str, error: BaseException) -> None:
-        super().__init__(f"{worker}: {type(error).__name__}: {error}")
+        super().__init__(f"{worker}: {in_words(error)}")
         self.code = code_of(error)
+
+
+def in_words(error: BaseException) -> str:
+    """Class and message, as the last line of a traceback has them."""
+    return str(error) if isinstance(error, RemoteError) else f"{type(error).__name__}: {error}"
 
 
 def code_of(error: BaseException) -> int:
@@ -117,3 +136,15 @@ def code_of(error: BaseException) -> int:
     if isinstance(error, OSError):
         return IO
     return BUG
+
+
+def how_it_ended(name: str, pid: int, code: int | None) -> str:
+    """In the words of launchers, which whoever reads logs knows already."""
+    who = f"{name} (pid {pid})"
+    if code is None:
+        return f"{who} closed its way to the loop and does not end"
+    if code < 0:
+        return f"{who} terminated with signal {signal.Signals(-code).name}"
+    if code > 0:
+        return f"{who} terminated with code {code} and without an exception"
+    return f"{name} ended without finishing and without an exception"

@@ -24,15 +24,23 @@ def error(part: str, message: str) -> None:
 
 def worker_exception(name: str, exc: BaseException) -> None:
     """Print an exception the way `threading` does, whole and in one piece."""
-    text = "".join(traceback.format_exception(exc))
-    with _lock:
-        sys.stderr.write(f"Exception in thread {name}:\n{text}")
-        sys.stderr.flush()
+    _print(f"Exception in thread {name}:\n{''.join(traceback.format_exception(exc))}")
+
+
+def process_exception(name: str, text: str) -> None:
+    """Print a worker process's traceback the way `multiprocessing` does, whole and in one piece."""
+    _print(f"Process {name}:\n{text}")
 
 
 def flush() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
+
+
+def _print(text: str) -> None:
+    with _lock:
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def _emit(level: str, part: str, message: str) -> None:

@@ -33,12 +33,12 @@ class StepSums:
     def add(self, early: dict[int, MicroGrads]) -> None:
         """Take from `early` what is next in order."""
         while (sums := early.pop(self.next_micro, None)) is not None:
-            grads = [grad.to(self.device) for grad in sums.grads]
             if self.grads is None:
-                self.grads, self.hits, self.counts = grads, sums.hits.clone(), sums.counts.clone()
+                self.grads = [grad.to(self.device, copy=True) for grad in sums.grads]
+                self.hits, self.counts = sums.hits.clone(), sums.counts.clone()
             else:
                 assert self.hits is not None and self.counts is not None
-                torch._foreach_add_(self.grads, grads)
+                torch._foreach_add_(self.grads, [grad.to(self.device) for grad in sums.grads])
                 self.hits += sums.hits
                 self.counts += sums.counts
             self.numerator += sums.numerator

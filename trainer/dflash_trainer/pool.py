@@ -1,4 +1,4 @@
-"""Worker threads and what they and the training loop know of each other.
+"""What the training loop knows of its workers, and worker threads with what they know of it.
 
 Every wait is bounded and looks up between slices: a worker that died must not leave the others waiting.
 """
@@ -11,21 +11,56 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 
 from dflash_trainer import log
-from dflash_trainer.exits import StalledError, WorkerFailedError, WorkerLostError, code_of
+from dflash_trainer.exits import ClosedError, StalledError, WorkerFailedError, WorkerLostError, code_of
 from dflash_trainer.progress import Worker
+from dflash_trainer.workers import Result
 
 SLICE_S = 0.25
 GRACE_S = 4.0  # the loop has this long to end the process in order before the failed worker ends it
 Item = TypeVar("Item")
 
 
-class ClosedError(Exception):
-    """The run is over; a worker leaves its loop. Not an error of anybody's."""
+class Pool(Protocol):
+    """All workers of an attempt, as the training loop sees them."""
+
+    board: Board
+
+    def launch(self) -> None:
+        """Begin what takes its time; the loop may go on with something else."""
+        ...
+
+    def start(self) -> None:
+        """Return when every worker is ready for its first step."""
+        ...
+
+    def feed(self, step: int) -> None:
+        """Targets may work up to this step."""
+        ...
+
+    def result(self, timeout_s: float) -> Result:
+        """Some micro-batch's; its gradients are valid until the next call.
+
+        Raises:
+            queue.Empty: none within the time.
+        """
+        ...
+
+    def publish(self, step: int) -> None:
+        """The masters hold the parameters behind this step: workers may go on."""
+        ...
+
+    def close(self, join_s: float) -> None:
+        """The run is over for every worker."""
+        ...
+
+    def show_stacks(self) -> None:
+        """Let those workers that a dump of this process does not show write their stacks too."""
+        ...
 
 
 @dataclass(slots=True)
@@ -109,7 +144,8 @@ class Board:
         """Raise a worker's exception in the loop, or name one that ended without a word."""
         with self._changed:
             if self._failure is not None:
-                raise WorkerFailedError(*self._failure)
+                name, error = self._failure
+                raise error if isinstance(error, WorkerLostError) else WorkerFailedError(name, error)
             for name, thread in self._threads.items():
                 if not thread.is_alive() and not self._states[name].finished:
                     self._states[name].alive = False
@@ -156,18 +192,19 @@ class Board:
         try:
             work()
         except ClosedError:
-            self._end(name, finished=True)
+            self.end(name, finished=True)
         except SystemExit:
-            self._end(name, finished=False)
+            self.end(name, finished=False)
         except BaseException as error:  # noqa: BLE001  # printed, recorded, and the end of the process
             log.worker_exception(name, error)
-            self._end(name, finished=False, failure=error)
+            self.end(name, finished=False, failure=error)
             if self.fatal and not self._closed:
-                self._end_process_unless_the_loop_does(error)
+                self.end_process_unless_the_loop_does(error)
         else:
-            self._end(name, finished=True)
+            self.end(name, finished=True)
 
-    def _end(self, name: str, *, finished: bool, failure: BaseException | None = None) -> None:
+    def end(self, name: str, *, finished: bool, failure: BaseException | None = None) -> None:
+        """A worker has ended; the first failure is the run's."""
         with self._changed:
             self._states[name].alive = finished
             self._states[name].finished = finished
@@ -175,7 +212,8 @@ class Board:
                 self._failure = (name, failure)
             self._changed.notify_all()
 
-    def _end_process_unless_the_loop_does(self, error: BaseException) -> None:
+    def end_process_unless_the_loop_does(self, error: BaseException) -> None:
+        """After a failure, from another thread than the loop's: the loop may be in a save or wait for ever."""
         until = time.monotonic() + GRACE_S
         with self._changed:
             while not self._closed and time.monotonic() < until:

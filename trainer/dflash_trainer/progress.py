@@ -22,7 +22,7 @@ PHASES = ("loading", "compiling", "warmup", "training", "evaluating", "saving", 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One target or drafter thread; step is the last one it has finished."""
+    """One target or drafter, a thread or a process; step is the last one it has finished."""
 
     id: str
     device: str

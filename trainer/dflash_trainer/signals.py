@@ -37,7 +37,21 @@ def install(stacks: Path) -> tuple[StopFlag, IO[str]]:
     stop = StopFlag()
     signal.signal(signal.SIGTERM, stop._handle)
     out = stacks.open("a", encoding="utf-8")
-    faulthandler.register(signal.SIGUSR1, file=out, all_threads=True, chain=False)
+    # the dump is written first, whatever any thread does; the handler behind it wakes up whoever `on_dump` names
+    signal.signal(signal.SIGUSR1, _nothing)
+    faulthandler.register(signal.SIGUSR1, file=out, all_threads=True, chain=True)
     if not faulthandler.is_enabled():
         faulthandler.enable(file=sys.stderr, all_threads=True)
     return stop, out
+
+
+def on_dump(fd: int) -> None:
+    """From now on each signal writes its number into this non-blocking descriptor, a SIGUSR1 behind its dump.
+
+    The write happens in the C handler: a main thread that waits for ever does not hold it up.
+    """
+    signal.set_wakeup_fd(fd, warn_on_full_buffer=False)
+
+
+def _nothing(signum: int, frame: FrameType | None) -> None:
+    pass

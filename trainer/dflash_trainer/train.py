@@ -7,17 +7,15 @@ import math
 import queue
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-
-from dflash_trainer import exits, faults, fx_guard, log, optimise, owner, watchdog, workers
-from dflash_trainer.drafter import Drafter
-from dflash_trainer.drafting import Forward, MicroGrads, gradients
-from dflash_trainer.features import LocalTarget
-from dflash_trainer.pool import SLICE_S, Board
+from dflash_trainer import exits, faults, log, optimise, owner, watchdog
+from dflash_trainer.drafting import MicroGrads
+from dflash_trainer.pool import SLICE_S, Board, Pool
+from dflash_trainer.process_pool import ProcessPool
 from dflash_trainer.session import Session, append_metrics, evaluate, save
-from dflash_trainer.target import Target, frozen
+from dflash_trainer.thread_pool import ThreadPool
 
 FENCE_CHECK_S = 1.0
 
@@ -41,29 +39,27 @@ def train(session: Session) -> None:
         StoppedError: asked to stop; a checkpoint of the last finished step is saved.
         TrainerError and whatever a worker raised: the process must end.
     """
-    layout = session.layout
-    if layout.compiled:
-        log.info("guard", f"thread_local={fx_guard.install()}")
-    board = Board(_devices(session), version=session.step, limit_s=session.config.limits.barrier_s)
-    ways = workers.channels(layout, session.config.layout.queue_depth)
-    watch(session, board)
+    pool: Pool = ProcessPool(session) if session.layout.workers == "processes" else ThreadPool(session)
+    watch(session, pool.board, pool.show_stacks)
     try:
+        pool.launch()
         if session.tau_start is None:
             session.tau_start = evaluate(session, session.masters).pooled
-        start_workers(session, board, ways)
-        _steps(session, board, ways)
-        board.close(join_s=5.0)
+        pool.start()
+        _steps(session, pool)
+        pool.close(join_s=5.0)
     except exits.StoppedError:
+        pool.board.close(join_s=0.0)  # from here on no worker's end is a failure that could cut the save short
         if session.step > 0:
             save(session)
         raise
     finally:
-        board.close(join_s=0.0)
+        pool.close(join_s=0.0)
         with contextlib.suppress(OSError):  # a full disk must not hide why the run ends
-            session.reporter.update(workers=board.workers())
+            session.reporter.update(workers=pool.board.workers())
 
 
-def watch(session: Session, board: Board) -> None:
+def watch(session: Session, board: Board, show_stacks: Callable[[], None] = lambda: None) -> None:
     """Start the stall watchdog with the limit of whatever phase the loop is in."""
     limits = session.config.limits
 
@@ -76,42 +72,15 @@ def watch(session: Session, board: Board) -> None:
         return limits.stall_s if session.reporter.now.phase == "training" else limit_s()
 
     watchdog.start(
-        lambda: max(board.moved_at, session.moved_at), training_limit_s, session.attempt.folder / "stacks.txt"
+        lambda: max(board.moved_at, session.moved_at),
+        training_limit_s,
+        session.attempt.folder / "stacks.txt",
+        show_stacks,
     )
 
 
-def start_workers(session: Session, board: Board, ways: workers.Channels) -> None:
-    """Start all workers and wait until each is warm."""
-    layout, config = session.layout, session.config
-    warm = workers.Warm(_compile_once(session) if layout.compiled else None, len(layout.drafters))
-    targets = _target_on_each_device(session)
-    threads = config.layout.torch_threads
-    for index, device in enumerate(layout.targets):
-        source = LocalTarget(targets[device], session.taps)
-        work = workers.target_worker(index, source, session.rows, layout, ways, board)
-        board.start(f"target-{index}", work, torch_threads=threads)
-    # one after the other, in this thread: on two GPUs, replicas made in their threads at once met an illegal access
-    replicas = [workers.make_replica(session.masters, config, torch.device(d), layout.dtype) for d in layout.drafters]
-    if layout.lead.type == "cuda":
-        for device in set(layout.drafters):
-            torch.cuda.synchronize(device)
-    for index, (device, replica) in enumerate(zip(layout.drafters, replicas, strict=True)):
-        source = LocalTarget(targets[device], session.taps)
-        work = workers.drafter_worker(
-            index, session.masters, replica, source, config, layout, ways, board, session.injected, warm
-        )
-        board.start(f"drafter-{index}", work, torch_threads=threads)
-    if layout.compiled:
-        session.reporter.phase("compiling")
-        while not warm.done.wait(SLICE_S):
-            board.check()
-            session.reporter.tick()
-            session.stop.check()
-        torch.compiler.set_stance("fail_on_recompile")  # a later recompile is an error, not a slow-down
-
-
-def _steps(session: Session, board: Board, ways: workers.Channels) -> None:
-    config, reporter = session.config, session.reporter
+def _steps(session: Session, pool: Pool) -> None:
+    config, reporter, board = session.config, session.reporter, pool.board
     rate = _Rate(deque([(time.monotonic(), session.tokens)], maxlen=10))
     fed, fenced_at = session.step, 0.0
     reporter.update(steps_total=config.steps, step=session.step, tokens=session.tokens)
@@ -121,15 +90,15 @@ def _steps(session: Session, board: Board, ways: workers.Channels) -> None:
         faults.in_loop(session.injected, step)
         while fed < min(step + config.layout.prefetch_steps, config.steps):
             fed += 1
-            _feed(session, ways, fed)
-        sums = _collect(session, board, ways, step)
+            pool.feed(fed)
+        sums = _collect(session, pool, step)
         lr = optimise.learning_rate(config.optim, step, config.steps)
         norm, bad = optimise.apply(session.masters, session.optimizer, sums, config.optim, lr)
         session.step, session.loss = step, sums.loss
         session.tokens += sums.tokens
         # told before the workers may go on: what kills them in the next step then finds this step on record
         _report(session, board, sums, norm, lr, rate.add(session.tokens))
-        board.publish(step)
+        pool.publish(step)
         _guard(session, bad)
         if time.monotonic() - fenced_at > FENCE_CHECK_S:
             owner.check(session.attempt.checkpoints, session.me)
@@ -140,22 +109,17 @@ def _steps(session: Session, board: Board, ways: workers.Channels) -> None:
             evaluate(session, session.masters)
 
 
-def _feed(session: Session, ways: workers.Channels, step: int) -> None:
-    for micro in range(session.layout.micros):
-        ways.tasks[session.layout.target_of(micro)].put((step, micro))
-
-
-def _collect(session: Session, board: Board, ways: workers.Channels, step: int) -> optimise.StepSums:
+def _collect(session: Session, pool: Pool, step: int) -> optimise.StepSums:
     """Wait for every micro-batch of the step; nothing is written while nothing arrives."""
     sums = optimise.StepSums(session.layout.lead)
     early: dict[int, MicroGrads] = {}
-    began, limit_s = time.monotonic(), session.config.limits.barrier_s
+    board, began, limit_s = pool.board, time.monotonic(), session.config.limits.barrier_s
     while sums.next_micro < session.layout.micros:
         try:
-            got = ways.results.get(timeout=SLICE_S)
+            got = pool.result(SLICE_S)
         except queue.Empty:
-            board.check()
             session.stop.check()
+            board.check()
             if limit_s and time.monotonic() - began > limit_s:
                 raise exits.StalledError(
                     f"step {step} waits for results for {limit_s:.0f} s; {board.behind()}"
@@ -213,34 +177,3 @@ def _guard(session: Session, bad: str | None) -> None:
     log.warning("guard", f"step={session.step} nonfinite={bad} skipped={session.bad_steps}/{limit}")
     if session.bad_steps >= limit:
         raise exits.NonFiniteError(f"gradient of {bad} is not finite in {limit} steps in a row, last {session.step}")
-
-
-def _devices(session: Session) -> dict[str, str]:
-    named = {f"target-{i}": device for i, device in enumerate(session.layout.targets)}
-    return named | {f"drafter-{i}": device for i, device in enumerate(session.layout.drafters)}
-
-
-def _target_on_each_device(session: Session) -> dict[str, Target]:
-    """The same module where it already is, copies elsewhere (embedding and head are needed on every device)."""
-    home = str(session.target.lm_head.weight.device)
-    found = {home: session.target}
-    for device in (*session.layout.targets, *session.layout.drafters):
-        if device not in found:
-            copy = Target(session.config.target)
-            copy.load_state_dict(session.target.state_dict())
-            found[device] = frozen(copy.to(device))
-    return found
-
-
-def _compile_once(session: Session) -> workers.Prepare:
-    """Forward and backward of the run's one shape, on made-up features."""
-
-    def prepare(replica: Drafter, run: Forward) -> None:
-        parameter = replica.fc.weight
-        micro = session.rows.micro(1, 0).to(parameter.device)
-        shape = (*micro.tokens.shape, replica.fc.in_features)
-        taps = torch.ones(shape, device=parameter.device, dtype=parameter.dtype)
-        head = session.target.lm_head.weight.to(parameter.device, parameter.dtype)
-        gradients(replica, micro, taps, head, head, session.config.loss, flex=session.layout.flex, forward=run)
-
-    return prepare

@@ -23,17 +23,23 @@ def overdue_s(*, moved_at: float, now: float, limit_s: float) -> float | None:
     return still_s if limit_s > 0 and still_s > limit_s else None
 
 
-def start(moved_at: Callable[[], float], limit_s: Callable[[], float], stacks: Path) -> None:
+def start(
+    moved_at: Callable[[], float], limit_s: Callable[[], float], stacks: Path, show_others: Callable[[], None]
+) -> None:
     """Watch until the process ends.
 
     Args:
         moved_at: time.monotonic() of the last movement.
         limit_s: the limit of the phase that the loop is in, 0 for none.
+        show_others: lets worker processes write their stacks behind ours.
     """
-    threading.Thread(target=_watch, args=(moved_at, limit_s, stacks), name="watchdog", daemon=True).start()
+    arguments = (moved_at, limit_s, stacks, show_others)
+    threading.Thread(target=_watch, args=arguments, name="watchdog", daemon=True).start()
 
 
-def _watch(moved_at: Callable[[], float], limit_s: Callable[[], float], stacks: Path) -> None:
+def _watch(
+    moved_at: Callable[[], float], limit_s: Callable[[], float], stacks: Path, show_others: Callable[[], None]
+) -> None:
     pause = threading.Event()
     while True:
         limit = limit_s()
@@ -42,6 +48,7 @@ def _watch(moved_at: Callable[[], float], limit_s: Callable[[], float], stacks: 
         if still_s is not None:
             with stacks.open("a", encoding="utf-8") as out:
                 faulthandler.dump_traceback(file=out, all_threads=True)
+            show_others()
             log.error("exit", f"code={exits.STALLED} reason=nothing moved for {still_s:.0f} s stacks={stacks}")
             log.flush()
             os._exit(exits.STALLED)

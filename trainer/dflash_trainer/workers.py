@@ -1,30 +1,28 @@
-"""What a target worker and a drafter worker do, step after step.
+"""What a target worker and a drafter worker do, step after step, whether threads or processes.
 
     loop --tasks--> target worker --features--> drafter worker --results--> loop
 
-Micro-batch m of every step goes to target m mod T and drafter m mod D. There is one bounded queue for each
-(target, drafter) pair, read in the order of the micro-batches: with one queue for all, an early micro-batch
+Micro-batch m of every step goes to target m mod T and drafter m mod D. There is one bounded way for each
+(target, drafter) pair, read in the order of the micro-batches: with one way for all, an early micro-batch
 of the next step could overtake and the barrier would wait for ever.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from dflash_trainer import faults
 from dflash_trainer.batch import Micro, Rows
-from dflash_trainer.config import Config
+from dflash_trainer.config import Config, LossConfig
 from dflash_trainer.devices import Layout
 from dflash_trainer.drafter import Drafter
 from dflash_trainer.drafting import Forward, MicroGrads, gradients
 from dflash_trainer.features import FeatureSource
-from dflash_trainer.pool import Board
 
 Prepare = Callable[[Drafter, Forward], None]
 
@@ -42,82 +40,80 @@ class Result:
     sums: MicroGrads
 
 
-@dataclass(frozen=True, slots=True)
-class Channels:
-    """tasks[t]: (step, micro) for target t; features[t][d]; results: for the loop."""
+class Line(Protocol):
+    """A worker's way to the loop and to the other workers. Every wait may raise ClosedError: the run is over."""
 
-    tasks: list[queue.Queue[tuple[int, int]]]
-    features: list[list[queue.Queue[Features]]]
-    results: queue.Queue[Result]
+    @property
+    def version(self) -> int:
+        """The step whose parameters are published, as far as this worker has heard."""
+        ...
+
+    def task(self) -> tuple[int, int]:
+        """A target's next (step, micro-batch)."""
+        ...
+
+    def give(self, step: int, micro: int, batch: Micro, taps: Tensor) -> None:
+        """Features to the drafter of this micro-batch; waits for a free place."""
+        ...
+
+    def features(self, step: int, micro: int) -> Features:
+        """What `give` gave, on this drafter's device, until the result of the same micro-batch is given."""
+        ...
+
+    def wait_version(self, version: int) -> None:
+        """The barrier before a step: until its parameters are published."""
+        ...
+
+    def give_result(self, step: int, micro: int, sums: MicroGrads) -> None: ...
+
+    def moved(self, step: int) -> None:
+        """This worker has finished its part of a step."""
+        ...
 
 
-def channels(layout: Layout, depth: int) -> Channels:
-    return Channels(
-        tasks=[queue.Queue() for _ in layout.targets],
-        features=[[queue.Queue(depth) for _ in layout.drafters] for _ in layout.targets],
-        results=queue.Queue(),
-    )
-
-
-def target_worker(
-    index: int, source: FeatureSource, rows: Rows, layout: Layout, ways: Channels, board: Board
-) -> Callable[[], None]:
-    """Turn tasks into features on the device of the drafter that will use them."""
-    name, device = f"target-{index}", torch.device(layout.targets[index])
-
-    def work() -> None:
-        while True:
-            step, micro = board.take(ways.tasks[index], f"{name} (no task)")
-            drafter = layout.drafter_of(micro)
-            batch = rows.micro(step, micro)
-            here = batch.to(device)
-            taps = source.taps(here.tokens, here.positions, here.doc)
-            there = torch.device(layout.drafters[drafter])
-            ready = Features(batch.to(there), taps.to(there, layout.dtype))
-            board.put(ways.features[index][drafter], ready, f"{name} -> drafter-{drafter}")
-            board.moved(name, min(step, board.version + 1))
-
-    return work
+def target_worker(source: FeatureSource, rows: Rows, device: torch.device, line: Line) -> None:
+    """Turn tasks into features until the run is over."""
+    while True:
+        step, micro = line.task()
+        batch = rows.micro(step, micro)
+        here = batch.to(device)
+        line.give(step, micro, batch, source.taps(here.tokens, here.positions, here.doc))
+        line.moved(min(step, line.version + 1))
 
 
 def drafter_worker(
     index: int,
     masters: Drafter,
     replica: Drafter,
-    source: FeatureSource,
+    head: tuple[Tensor, Tensor],
     config: Config,
     layout: Layout,
-    ways: Channels,
-    board: Board,
+    line: Line,
     injected: tuple[faults.Fault, ...],
-    warm: Warm,
-) -> Callable[[], None]:
+    warm_up: Callable[[], Forward | None],
+) -> None:
     """Forward and backward of this worker's micro-batches, between two barriers a step.
 
     Args:
-        replica, source: lie on this worker's device; the source gives embedding and head.
+        replica, head: lie on this worker's device; the head is the target's embedding and head.
+        warm_up: compiles the replica, or returns None.
     """
-    name = f"drafter-{index}"
     mine = [m for m in range(layout.micros) if layout.drafter_of(m) == index]
     last = index == len(layout.drafters) - 1
-
-    def work() -> None:
-        run = warm.up(replica, layout)
-        embedding, head = source.embedding_VH.to(layout.dtype), source.head_VH.to(layout.dtype)
-        for step in range(board.version + 1, config.steps + 1):
-            board.wait_version(step - 1, name)
-            pull(masters, replica)
-            for micro in mine:
-                ready = board.take(ways.features[layout.target_of(micro)][index], f"{name} (no features)")
-                poison = faults.in_worker(injected, step, chosen=last)
-                sums = gradients(
-                    replica, ready.micro, ready.taps, embedding, head, config.loss, flex=layout.flex, forward=run
-                )
-                if micro == mine[-1]:
-                    board.moved(name, step)
-                ways.results.put(Result(step, micro, poisoned(sums) if poison else sums))
-
-    return work
+    run = warm_up()
+    embedding_VH, head_VH = (weight.to(layout.dtype) for weight in head)
+    for step in range(line.version + 1, config.steps + 1):
+        line.wait_version(step - 1)
+        pull(masters, replica)
+        for micro in mine:
+            ready = line.features(step, micro)
+            poison = faults.in_worker(injected, step, chosen=last)
+            sums = gradients(
+                replica, ready.micro, ready.taps, embedding_VH, head_VH, config.loss, flex=layout.flex, forward=run
+            )
+            if micro == mine[-1]:
+                line.moved(step)
+            line.give_result(step, micro, poisoned(sums) if poison else sums)
 
 
 def make_replica(masters: Drafter, config: Config, device: torch.device, dtype: torch.dtype) -> Drafter:
@@ -138,31 +134,15 @@ def poisoned(sums: MicroGrads) -> MicroGrads:
     return replace(sums, numerator=float("nan"), grads=[grad * float("nan") for grad in sums.grads])
 
 
-class Warm:
-    """Compiles one worker at a time, forward and backward, before any worker trains.
+def compile_once(rows: Rows, head_VH: Tensor, loss: LossConfig, *, flex: bool) -> Prepare:
+    """Forward and backward of the run's one shape, on made-up features."""
 
-    Serial, because two threads that trace at once race for a process-wide flag, and a compile inside
-    backward can wait for a lock whose holder waits for that backward.
-    """
+    def prepare(replica: Drafter, run: Forward) -> None:
+        parameter = replica.fc.weight
+        micro = rows.micro(1, 0).to(parameter.device)
+        shape = (*micro.tokens.shape, replica.fc.in_features)
+        taps = torch.ones(shape, device=parameter.device, dtype=parameter.dtype)
+        head = head_VH.to(parameter.device, parameter.dtype)
+        gradients(replica, micro, taps, head, head, loss, flex=flex, forward=run)
 
-    def __init__(self, prepare: Prepare | None, workers: int) -> None:
-        self._lock = threading.Lock()
-        self._prepare = prepare
-        self._left = workers
-        self.done = threading.Event()
-        if prepare is None:
-            self.done.set()
-
-    def up(self, replica: Drafter, layout: Layout) -> Forward | None:
-        if self._prepare is None:
-            return None
-        from dflash_trainer import fx_guard
-
-        fx_guard.worker_init()
-        run: Forward = torch.compile(replica, dynamic=False)
-        with self._lock:
-            self._prepare(replica, run)
-            self._left -= 1
-            if self._left == 0:
-                self.done.set()
-        return run
+    return prepare

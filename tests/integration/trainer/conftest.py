@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -55,6 +56,11 @@ class Trainer:
             self.process.send_signal(signal.SIGUSR1)
             raise AssertionError(f"does not end:\n{self.log()}") from None
 
+    def workers(self) -> dict[str, int]:
+        """Name -> pid of the worker processes that the trainer has told of."""
+        line = re.search(r"\[workers\] (target-0=.*)", self.log())
+        return {} if line is None else {name: int(pid) for name, pid in re.findall(r"(\S+)=(\d+)", line[1])}
+
     def log(self) -> str:
         return self.log_file.read_text()
 
@@ -82,11 +88,20 @@ def target_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def launch(tmp_path: Path, target_cache: Path) -> Iterator[Launch]:
-    """`launch("--set", "steps=5", fault=..., attempt=2, run="r-1")`; what still runs at the end is killed."""
+    """`launch("--set", "steps=5", fault=..., attempt=2, run="r-1")`; what still runs at the end is killed.
+
+    group: the trainer leads a process group of its own, as under the keeper.
+    """
     started: list[Trainer] = []
 
     def start(
-        *options: str, fault: str = "", attempt: int = 1, run: str = "r-1", preset: str | None = "tiny"
+        *options: str,
+        fault: str = "",
+        attempt: int = 1,
+        run: str = "r-1",
+        preset: str | None = "tiny",
+        remedies: str = "",
+        group: bool = False,
     ) -> Trainer:
         folder, output = tmp_path / f"attempt-{attempt}", tmp_path / "output"
         folder.mkdir(exist_ok=True)
@@ -98,13 +113,21 @@ def launch(tmp_path: Path, target_cache: Path) -> Iterator[Launch]:
             "DFLASH_ATTEMPT_DIR": str(folder),
             "DFLASH_OUTPUT_DIR": str(output),
             "DFLASH_FAULT": fault,
+            "DFLASH_REMEDIES": remedies,
         }
         argv = [sys.executable, "-m", "dflash_trainer", *(["--preset", preset] if preset else [])]
         if preset:
             argv += ["--set", f'target.cache_dir="{target_cache}"']
         log_file = folder / "train.log"
         with log_file.open("ab") as out:
-            process = subprocess.Popen([*argv, *options], env=env, cwd=tmp_path, stdout=out, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(
+                [*argv, *options],
+                env=env,
+                cwd=tmp_path,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                process_group=0 if group else None,
+            )
         trainer = Trainer(process, folder, output, log_file)
         started.append(trainer)
         return trainer

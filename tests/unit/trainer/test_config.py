@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from dflash_trainer.config import PRESETS, Config
-from dflash_trainer.config_load import flat, load
+from dflash_trainer.config_load import flat, from_flat, load
 from dflash_trainer.exits import ConfigError
 
 
@@ -41,7 +42,11 @@ def test_the_file_overrides_the_preset_and_set_overrides_the_file(tmp_path: Path
         ("[steps]\na = 3\n", ["steps", "not a section"]),
         ("steps = \n", ["train.toml", "not TOML"]),
         ("preset = 'huge'\n", ["preset", "huge", "demo"]),
-        ("[layout]\nworkers = 'processes'\n", ["layout.workers", "'threads' works"]),
+        ("[layout]\nworkers = 'ranks'\n", ["layout.workers", "want one of threads, processes"]),
+        (
+            "[layout]\nworkers = 'processes'\nrace_mitigation = 'none'\n",
+            ["layout.race_mitigation", "'none' is about threads"],
+        ),
         ("[draft]\ntaps = [3]\n", ["draft.taps", "last"]),
         ("[draft]\ntaps = [1, 0]\n", ["draft.taps", "rising"]),
         ("[draft]\ntaps = [9]\n", ["draft.taps", "no layer of a 4-layer target"]),
@@ -77,6 +82,7 @@ def test_the_flat_form_loads_back_to_the_same_settings() -> None:
     config = load(None, ["steps=3"], preset="tiny")
     text = [f"{key}={_toml(value)}" for key, value in flat(config).items()]
     assert load(None, text) == config
+    assert from_flat(json.loads(json.dumps(flat(config)))) == config
 
 
 def _toml(value: object) -> str:
