@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import typing
 from enum import Enum
 from typing import Any, Dict, Type, TypeVar, Union
 
 SCHEMA = 1
 MAX_LINE_BYTES = 256 * 1024
+MAX_NUMBER = 2**64  # no count, size, time or bit mask of ours is larger
 # The kinds of record that tell what was decided and done; observations and heartbeats are readings.
 STORY_KINDS = (
     "agent_start",
@@ -48,6 +50,8 @@ def to_json(value: Any) -> Any:
         return [to_json(item) for item in value]
     if isinstance(value, dict):
         return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no NaN; a loss that is none is told by its note
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     raise TypeError(f"cannot write a {type(value).__name__} as JSON")
@@ -94,15 +98,19 @@ def _read(hint: Any, data: Any, where: str) -> Any:
             raise ValueError(f"{where}: expected a list")
         if len(args) == 2 and args[1] is Ellipsis:
             return tuple(_read(args[0], item, where) for item in data)
+        if len(args) != len(data):
+            raise ValueError(f"{where}: expected {len(args)} items, got {len(data)}")
         return tuple(_read(arg, item, where) for arg, item in zip(args, data))
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint(data)
     if dataclasses.is_dataclass(hint):
         return _read_dataclass(hint, data)
+    if isinstance(data, (int, float)) and not abs(data) <= MAX_NUMBER:  # nan is not
+        raise ValueError(f"{where}: {data!r:.40} is no number of ours")
     if hint is float and isinstance(data, (int, float)) and not isinstance(data, bool):
         return float(data)
     if isinstance(hint, type) and not isinstance(data, hint):
-        raise ValueError(f"{where}: expected {hint.__name__}, got {data!r}")
+        raise ValueError(f"{where}: expected {hint.__name__}, got {data!r:.80}")
     return data
 
 
@@ -126,4 +134,4 @@ def _read_union(options: Any, data: Any, where: str) -> Any:
             return _read(option, data, where)
         except ValueError:
             continue
-    raise ValueError(f"{where}: {data!r} fits none of its types")
+    raise ValueError(f"{where}: {data!r:.80} fits none of its types")

@@ -211,6 +211,14 @@ def test_pages_work_without_the_fetched_libraries(desk: Desk, monkeypatch: pytes
     assert desk.complaints == []
 
 
+def test_a_link_for_a_run_leads_a_browser_to_its_page(desk: Desk) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    path = httpx.post(f"{desk.url}/api/v1/login", headers=headers, json={"run": QWEN}).json()["path"]
+    page = desk.context(extra_http_headers={}).new_page()
+    page.goto(desk.url + path)
+    expect(page).to_have_url(f"{desk.url}/runs/{QWEN}")
+
+
 def test_a_one_time_link_signs_a_browser_in(desk: Desk) -> None:
     path = httpx.post(f"{desk.url}/api/v1/login", headers={"Authorization": f"Bearer {TOKEN}"}).json()["path"]
     page = desk.context(extra_http_headers={}).new_page()

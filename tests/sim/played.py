@@ -45,6 +45,7 @@ class Trainer:
     immortal: bool = False  # survives SIGKILL
     checkpoint: int = 0
     dies_on_term_s: float = 1.0
+    term_code: int = 143  # how it answers SIGTERM
     asked_at_s: float | None = None
     worker_steps: dict[str, int] = field(default_factory=dict)
     absent: str = ""  # UUID of the GPU whose rank never comes while the others spin

@@ -249,6 +249,30 @@ def test_a_restart_that_comes_as_the_attempt_dies_by_itself_is_not_lost() -> Non
     assert launches(world) == 2 and world.memory.restarts == ()
 
 
+@pytest.mark.parametrize(
+    ("goal", "verdict", "attempts"),
+    [(Goal("stop", 2), Verdict.STOPPED, 1), (Goal("run", 2, end_attempt=1), Verdict.RUNNING, 2)],
+)
+def test_a_program_that_answers_our_signal_with_exit_code_0_has_not_completed(
+    goal: Goal, verdict: Verdict, attempts: int
+) -> None:
+    world = trained(kind="foreign", policy=Policy(preset="auto"))
+    world.trainer.term_code = 0
+    world.goal = goal
+    world.run(60)
+    assert world.verdict is verdict and launches(world) == attempts
+    assert [one.verdict for one in world.memory.ended] == [Verdict.STOPPED]
+
+
+def test_a_program_that_had_reached_its_last_step_when_it_was_stopped_has_completed() -> None:
+    world = trained(kind="foreign", policy=Policy(preset="auto"))
+    world.trainer.term_code, world.trainer.steps_total = 0, world.trainer.step + 2
+    world.run(3)
+    world.goal = Goal("stop", 2)
+    world.run(10)
+    assert world.verdict is Verdict.COMPLETED
+
+
 def test_a_crash_on_hold_is_restarted_when_the_hold_ends() -> None:
     world = trained()
     world.goal = Goal("hold", 2, hold_until_s=world.now_s + 100)

@@ -167,7 +167,7 @@ class World:
             and self.now_s - trainer.asked_at_s >= trainer.dies_on_term_s
         ):
             trainer.exit = ExitReading(
-                143 if trainer.mode == "training" else None, None if trainer.mode == "training" else 9
+                trainer.term_code if trainer.mode == "training" else None, None if trainer.mode == "training" else 9
             )
             trainer.leftovers = 0
             return

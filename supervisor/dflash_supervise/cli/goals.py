@@ -97,12 +97,16 @@ def acknowledged(api: Api, run: dict[str, Any], answer: dict[str, Any]) -> dict[
         CliError: it has not within the time (exit 4); the goal stays and is delivered later.
     """
     generation = int(answer.get("generation") or 0)
+    _refuse_superseded(answer.get("superseded_by"))
     deadline = monotonic() + _ACKNOWLEDGE_S
     while True:
         now = api.get(f"/runs/{run['id']}")
         goal = now.get("goal") or {}
-        if goal.get("acknowledged") and int(goal.get("generation") or 0) >= generation:
+        newest = int(goal.get("generation") or 0)
+        if goal.get("acknowledged") and (newest == generation or answer.get("acknowledged")):
             return now
+        if newest > generation:
+            _refuse_superseded(newest)
         if monotonic() > deadline:
             raise CliError(
                 f"{run['host']} has not taken it yet; it stays pending and is delivered when the host answers",
@@ -111,6 +115,15 @@ def acknowledged(api: Api, run: dict[str, Any], answer: dict[str, Any]) -> dict[
                 code="undelivered",
             )
         sleep(_POLL_S)
+
+
+def _refuse_superseded(newer: int | None) -> None:
+    if newer is not None:
+        raise CliError(
+            f"a newer goal (generation {newer}) replaced it before the host had seen it; it was never in force",
+            exit_code=exits.REFUSED,
+            code="superseded",
+        )
 
 
 def show(as_json: bool, run: dict[str, Any], text: str) -> None:

@@ -17,6 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 _UNITS_S = (86400.0, 3600.0, 60.0, 1.0)
+_MOST_S = 366 * 86400.0  # a clock can still count with it, and nobody means more
 
 
 class Verbs(click.Group):
@@ -44,11 +45,14 @@ class Verbs(click.Group):
 
 
 def duration(text: str) -> float:
-    """Seconds, or parts with units: ``90``, ``45s``, ``10m``, ``2h30m``, ``1d``."""
+    """Seconds, or parts with units: ``90``, ``45s``, ``10m``, ``2h30m``, ``1d``; at most 366 days."""
     match = _DURATION.fullmatch(text.replace(" ", ""))
     if match is None or not any(match.groups()):
         raise click.BadParameter(f"{text!r} is no duration; write 90, 45s, 10m or 2h30m")
-    return sum(float(part) * unit for part, unit in zip(match.groups(), _UNITS_S, strict=True) if part)
+    seconds = sum(float(part) * unit for part, unit in zip(match.groups(), _UNITS_S, strict=True) if part)
+    if seconds > _MOST_S:
+        raise click.BadParameter(f"{text!r} is too long; use at most 366d")
+    return seconds
 
 
 def whole(least: int, most: int | None = None) -> Callable[[str], int]:

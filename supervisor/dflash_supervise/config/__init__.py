@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dflash_supervise.config.load import load, settings_rows
+from dflash_supervise.config.load import load, problems, settings_rows
 from dflash_supervise.config.problem import ConfigError
 from dflash_supervise.config.schema import (
     AlertSettings,
@@ -28,5 +28,6 @@ __all__ = [
     "StoreSettings",
     "WebhookSettings",
     "load",
+    "problems",
     "settings_rows",
 ]

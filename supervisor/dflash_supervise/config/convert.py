@@ -44,7 +44,10 @@ def value(raw: object, kind: str, *, key: str, where: str) -> object:
     if kind == "secret":
         return secret.parse(raw, key=key, where=where)
     if kind == "float" and isinstance(raw, int) and not isinstance(raw, bool):
-        return float(raw)
+        try:
+            return float(raw)
+        except OverflowError as error:
+            raise ConfigError("is too large a number", where=where, key=key) from error
     if kind == "strings":
         if isinstance(raw, list | tuple) and all(isinstance(item, str) for item in raw):
             return tuple(raw)
@@ -54,9 +57,17 @@ def value(raw: object, kind: str, *, key: str, where: str) -> object:
 
 
 def from_text(text: str, kind: str, *, key: str, where: str) -> object:
-    """An environment variable's text as a raw value: JSON for a secret's table, commas for a list."""
-    if kind == "secret":
-        return json.loads(text) if text.startswith("{") else text
+    """An environment variable's text as a raw value: JSON for a secret's table, commas for a list.
+
+    Raises:
+        ConfigError: it cannot be read so.
+    """
+    if kind == "secret" and text.startswith("{"):
+        try:
+            return json.loads(text)
+        except ValueError:
+            # What could not be read may be the secret: no word of it is repeated.
+            raise ConfigError('is not JSON; write {"file": "path"}', where=where, key=key) from None
     if kind == "strings":
         return [item.strip() for item in text.split(",") if item.strip()]
     if kind == "bool" and text.lower() in ("1", "true", "yes", "0", "false", "no"):
@@ -64,7 +75,7 @@ def from_text(text: str, kind: str, *, key: str, where: str) -> object:
     try:
         return {"int": int, "float": float}.get(kind, str)(text)
     except ValueError as error:
-        raise ConfigError(f"is {text!r}; it must be {_WORDS[kind]}", where=f"environment {where}", key=key) from error
+        raise ConfigError(f"is {text!r}; it must be {_WORDS[kind]}", where=where, key=key) from error
 
 
 def shown(item: object) -> str:

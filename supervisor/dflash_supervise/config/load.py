@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 
@@ -22,7 +23,7 @@ from dflash_supervise.config.schema import (
     WebhookSettings,
     user_config_file,
 )
-from dflash_supervise.core.policy import Policy
+from dflash_supervise.core.policy import Policy, out_of_range
 
 ENV_PREFIX = "DFLASH_SUPERVISE_"
 ENV_SHORT = {"STATE_DIR": "daemon.state_dir", "SSH_CONFIG": "ssh.config_file"}
@@ -40,7 +41,7 @@ SECTIONS: dict[str, type] = {
     "policy": Policy,
 }
 
-_Layer = dict[str, tuple[object, str]]  # dotted key -> (value, where it was written)
+_Rows = Iterator[tuple[str, object, str] | ConfigError]  # dotted key, value as written, where it was written
 
 
 def load(
@@ -61,16 +62,13 @@ def load(
     """
     environ = os.environ if environ is None else environ
     paths = _usual_files(environ) if files is None else files
-    merged: _Layer = {}
-    for layer in (*map(_file_layer, paths), _environment_layer(environ), _flag_layer(flags or {})):
-        # Also what a later layer hides: a file that is checked shall be right by itself.
-        merged.update({key: (_value(key, raw, where), where) for key, (raw, where) in layer.items()})
+    merged, wrong = _read(paths, environ, flags or {})
+    if wrong:
+        raise wrong[0]
     values: dict[str, dict[str, object]] = {section: {} for section in SECTIONS}
     for key, (value, _where) in merged.items():
         section, name = key.split(".", 1)
         values[section][name] = value
-    _check_policy(values["policy"], merged)
-    _check_ranges(values, merged)
     return Settings(
         daemon=DaemonSettings(**values["daemon"]),  # type: ignore[arg-type]  # converted by the field's own type
         store=StoreSettings(**values["store"]),  # type: ignore[arg-type]  # likewise
@@ -83,6 +81,14 @@ def load(
         origins=MappingProxyType({key: where for key, (_raw, where) in merged.items()}),
         files=tuple(str(path) for path in paths),
     )
+
+
+def problems(
+    *, files: tuple[Path, ...] | None = None, environ: Mapping[str, str] | None = None
+) -> tuple[ConfigError, ...]:
+    """Everything that is wrong with these files and variables; ``load`` raises the first of it."""
+    environ = os.environ if environ is None else environ
+    return tuple(_read(_usual_files(environ) if files is None else files, environ, {})[1])
 
 
 def settings_rows(settings: Settings) -> list[tuple[str, str, str]]:
@@ -113,93 +119,109 @@ def _usual_files(environ: Mapping[str, str]) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def _file_layer(path: Path) -> _Layer:
+def _read(
+    paths: tuple[Path, ...], environ: Mapping[str, str], flags: Mapping[str, object]
+) -> tuple[dict[str, tuple[object, str]], list[ConfigError]]:
+    """Dotted key to the value that holds and where it was written; and everything that is wrong.
+
+    Also with what a later layer hides: a file that is checked shall be right by itself.
+    """
+    merged: dict[str, tuple[object, str]] = {}
+    wrong: list[ConfigError] = []
+    for row in chain(*map(_file_rows, paths), _environment_rows(environ), _flag_rows(flags)):
+        if isinstance(row, ConfigError):
+            wrong.append(row)
+            continue
+        key, raw, where = row
+        try:
+            merged[key] = (_value(key, raw, where), where)
+        except ConfigError as error:
+            wrong.append(error)
+    return merged, wrong
+
+
+def _file_rows(path: Path) -> _Rows:
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = _document(path)
+    except ConfigError as error:
+        yield error
+        return
+    for section, body in document.items():
+        if section not in SECTIONS:
+            yield convert.unknown(section, tuple(SECTIONS), what="section", where=str(path))
+        elif not isinstance(body, dict):
+            yield ConfigError(
+                "must be a table", where=str(path), key=section, fix=f"write [{section}] on a line of its own"
+            )
+        else:
+            yield from ((f"{section}.{name}", raw, str(path)) for name, raw in body.items())
+
+
+def _document(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         text = f"cannot be read: {error.strerror}"
         raise ConfigError(text, where=str(path), fix="check the path and its mode") from error
     except UnicodeDecodeError as error:
-        raise ConfigError("is no UTF-8 text", where=str(path)) from error
+        raise ConfigError("is no UTF-8 text", where=str(path), fix="save it as UTF-8") from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"is not TOML: {error}", where=str(path)) from error
-    layer: _Layer = {}
-    for section, body in document.items():
-        if section not in SECTIONS:
-            raise convert.unknown(section, tuple(SECTIONS), what="section", where=str(path))
-        if not isinstance(body, dict):
-            raise ConfigError(
-                "must be a table", where=str(path), key=section, fix=f"write [{section}] on a line of its own"
-            )
-        for name, raw in body.items():
-            _known(section, name, str(path))
-            layer[f"{section}.{name}"] = (raw, str(path))
-    return layer
+        raise ConfigError(f"is not TOML: {error}", where=str(path), fix="mend this place, then check again") from error
 
 
-def _environment_layer(environ: Mapping[str, str]) -> _Layer:
-    layer: _Layer = {}
+def _environment_rows(environ: Mapping[str, str]) -> _Rows:
     for variable, text in environ.items():
-        if not variable.startswith(ENV_PREFIX):
+        rest = variable.removeprefix(ENV_PREFIX)
+        if rest == variable or rest in ENV_NOT_SETTINGS:
             continue
-        rest = variable[len(ENV_PREFIX) :]
-        if rest in ENV_NOT_SETTINGS:
-            continue
+        where = f"environment {variable}"
         section, _, name = ENV_SHORT.get(rest, rest.lower().replace("_", ".", 1)).partition(".")
         if section not in SECTIONS:
-            raise convert.unknown(section, tuple(SECTIONS), what="section", where=f"environment {variable}")
-        _known(section, name, f"environment {variable}")
-        kind = convert.kinds(SECTIONS[section])[name]
-        layer[f"{section}.{name}"] = (
-            convert.from_text(text, kind, key=f"{section}.{name}", where=variable),
-            f"environment {variable}",
-        )
-    return layer
-
-
-def _flag_layer(flags: Mapping[str, object]) -> _Layer:
-    layer: _Layer = {}
-    for key, raw in flags.items():
-        if raw is None:
+            yield convert.unknown(section, tuple(SECTIONS), what="section", where=where)
             continue
+        key = f"{section}.{name}"
+        try:
+            yield key, convert.from_text(text, _kind(key, where), key=key, where=where), where
+        except ConfigError as error:
+            yield error
+
+
+def _flag_rows(flags: Mapping[str, object]) -> _Rows:
+    for key, raw in flags.items():
         section, _, name = key.partition(".")
         assert section in SECTIONS, key
-        _known(section, name, "flag")
-        layer[key] = (raw, f"flag --{name.replace('_', '-')}")
-    return layer
+        if raw is not None:
+            yield key, raw, f"flag --{name.replace('_', '-')}"
 
 
 def _value(key: str, raw: object, where: str) -> object:
+    """The value as its field wants it.
+
+    Raises:
+        ConfigError: an unknown key, another type, or a value that cannot be.
+    """
     section, name = key.split(".", 1)
-    return convert.value(raw, convert.kinds(SECTIONS[section])[name], key=key, where=where)
+    value = convert.value(raw, _kind(key, where), key=key, where=where)
+    if key == "daemon.port" and isinstance(value, int) and not 0 <= value <= 65535:
+        raise ConfigError(f"is {value}", where=where, key=key, fix="use 1 to 65535, or 0 for any free port")
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else 0
+    if section in ("store", "ssh", "alerts") and number < 0:
+        raise ConfigError(f"is {value}", where=where, key=key, fix="it cannot be negative")
+    if section == "policy":
+        wrong = out_of_range(name, value)
+        if wrong is not None:
+            raise ConfigError(f"is {convert.shown(value)}", where=where, key=key, fix=wrong)
+        try:
+            Policy(**{name: value})  # type: ignore[arg-type]  # converted by the field's own type
+        except ValueError as error:
+            # The key is named already.
+            raise ConfigError(str(error).removeprefix(f"{key} "), where=where, key=key) from error
+    return value
 
 
-def _known(section: str, name: str, where: str) -> None:
-    names = tuple(item.name for item in fields(SECTIONS[section]))
-    if name not in names:
-        raise convert.unknown(name, names, what="key", where=where, section=section)
-
-
-def _check_policy(given: Mapping[str, object], merged: _Layer) -> None:
-    try:
-        Policy(**given)  # type: ignore[arg-type]  # converted by the field's own type
-    except ValueError as error:
-        where = merged.get("policy.preset", (None, "configuration"))[1]
-        text = str(error).removeprefix("policy.preset ")  # the key is named already
-        raise ConfigError(text, where=where, key="policy.preset") from error
-
-
-def _check_ranges(values: Mapping[str, Mapping[str, object]], merged: _Layer) -> None:
-    port = values["daemon"].get("port", 1)
-    if isinstance(port, int) and not 0 <= port <= 65535:
-        raise ConfigError(
-            f"is {port}",
-            where=merged["daemon.port"][1],
-            key="daemon.port",
-            fix="use 1 to 65535, or 0 for any free port",
-        )
-    for section in ("store", "ssh", "alerts", "policy"):
-        for name, number in values[section].items():
-            if isinstance(number, int | float) and not isinstance(number, bool) and number < 0:
-                key = f"{section}.{name}"
-                raise ConfigError(f"is {number}", where=merged[key][1], key=key, fix="it cannot be negative")
+def _kind(key: str, where: str) -> str:
+    section, name = key.split(".", 1)
+    known = convert.kinds(SECTIONS[section])
+    if name not in known:
+        raise convert.unknown(name, tuple(known), what="key", where=where, section=section)
+    return known[name]

@@ -11,6 +11,7 @@ from .policy import Policy
 
 DAY_S = 86400.0
 JITTER_FRAC = 0.1
+MOST_GROWTH = 100  # restarts that lengthen the back-off: with any factor a number can still hold it
 
 
 def spent(memory: Memory, cause: str, policy: Policy, now_s: float) -> int:
@@ -42,7 +43,8 @@ def refusal(memory: Memory, ended: EndedAttempt, policy: Policy, now_s: float) -
 def backoff_s(memory: Memory, ended: EndedAttempt, policy: Policy, now_s: float) -> float:
     """Seconds between the end and the next launch. The jitter is a function of the attempt: same input, same answer."""
     used = spent(memory, ended.cause, policy, now_s)
-    base = min(policy.backoff_s * policy.backoff_factor**used, policy.backoff_max_s)
+    grown = policy.backoff_s * policy.backoff_factor ** min(used, MOST_GROWTH)
+    base = min(grown, policy.backoff_max_s)
     share = (zlib.crc32(f"{ended.number}:{ended.fingerprint}".encode()) % 1000) / 1000.0
     return base * (1.0 + JITTER_FRAC * share)
 

@@ -128,7 +128,7 @@ def _ended(
             end.key_line,
             end.where,
         )
-    if stop is not None and verdict is not Verdict.COMPLETED:
+    if stop is not None and not (verdict is Verdict.COMPLETED and _surely_done(view)):
         verdict, cause, sentence, key_line = stop.verdict, stop.cause, stop.because, stop.key_line
     begun = stop.decided_at_s if stop is not None else view.now_s
     return EndedAttempt(
@@ -148,6 +148,13 @@ def _ended(
         person=stop is not None and stop.person,
         evidence=stop.evidence if stop is not None else end.evidence if end is not None else (),
     )
+
+
+def _surely_done(view: View) -> bool:
+    """Whether an end that we asked for was that of training anyway: many programs answer SIGTERM with exit code 0."""
+    step, total = view.attempt.step, view.attempt.steps_total
+    reached = step is not None and total is not None and step >= total
+    return reached or (view.seen.exit is not None and view.seen.exit.done)
 
 
 def _credited(view: View, memory: Memory, begun_s: float, policy: Policy) -> bool:

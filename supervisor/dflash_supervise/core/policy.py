@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Tuple
+from typing import Optional, Tuple
 
 PRESETS: Tuple[str, ...] = ("auto", "careful", "observe")
+MOST_S = 366 * 86400.0
+MOST_FACTOR = 1000.0
+MOST_COUNT = 2**50  # also of bytes: 1 PiB
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,23 @@ class Policy:
     credit_steps: int = 50  # a checkpoint this far beyond the best makes restarts free again ...
     credit_s: float = 600.0  # ... if also this long after the launch
     disk_low_bytes: int = 2 * 1024**3
-    remedies: Tuple[str, ...] = ("another_port",)  # process_workers joins when the bundled trainer has them
+    remedies: Tuple[str, ...] = ("another_port",)  # process_workers joins when it has run on GPUs
 
     def __post_init__(self) -> None:
         if self.preset not in PRESETS:
             raise ValueError("policy.preset is {!r}; it must be one of {}".format(self.preset, ", ".join(PRESETS)))
+
+
+def out_of_range(name: str, value: object) -> Optional[str]:
+    """What a number given for this field may be, None where it is that.
+
+    Asked of what a person gives. Not part of the policy itself: what an earlier version took must still be read.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if value < 0:
+        return "it cannot be negative"
+    if name.endswith("_s"):
+        return None if value <= MOST_S else f"use seconds from 0 to {MOST_S:.0f} (366 days)"
+    most = MOST_FACTOR if isinstance(getattr(Policy, name), float) else MOST_COUNT
+    return None if value <= most else f"use a number from 0 to {most:.0f}"

@@ -9,37 +9,35 @@ from typing import Any
 from dflash_supervise.config.target import HostTarget
 from dflash_supervise.daemon import names, request
 from dflash_supervise.daemon.handover import REQUEST_S, list_runs
-from dflash_supervise.daemon.launch import AGENT_S, connect
+from dflash_supervise.daemon.launch import AGENT_S, PREFLIGHT_S, connect
 from dflash_supervise.daemon.operations import Failed, Operation
 from dflash_supervise.daemon.parts import Parts
 from dflash_supervise.daemon.seam import HostLink
+from dflash_supervise.link import LinkError
 from dflash_supervise.store import NoSuchRun
 
 Doc = dict[str, Any]
 
+_NO_PLACE = frozenset({"workspace_missing", "workspace_not_writable", "unsafe_workspace"})
 
-def adopt(parts: Parts, wanted: Mapping[str, Any], configured: Mapping[str, object], operation: Operation) -> None:
+
+def adopt(parts: Parts, wanted: request.AdoptRequest, configured: Mapping[str, object], operation: Operation) -> None:
     """Adopt a tmux session or a process; with neither, the runs that lie in the workspace.
 
     Raises:
         Refused, Failed, LinkError
     """
-    target = request.target_of(wanted)
-    what = {"tmux": wanted.get("tmux"), "pid": wanted.get("pid"), "log": wanted.get("log")}
-    if what["log"] is not None and not str(what["log"]).startswith("/"):
-        raise request.bad("log", "must be an absolute path on the host")
+    target = wanted.target
     link = connect(parts, target, operation)
-    if what["tmux"] is None and what["pid"] is None and what["log"] is None:
+    if wanted.takes_over:
         _take_over(parts, link, target, operation)
         return
-    _refuse_what_is_watched(parts, target, _look_for(link, target, what))
-    if what["log"] is None:
+    _check_workspace(link, target.workspace)
+    _refuse_what_is_watched(parts, target, _look_for(link, wanted))
+    if wanted.log is None:
         operation.say("no log is named, so no step of it can be seen; with --log PATH its steps and errors are read")
     taken = frozenset(run["name"] for run in parts.store.runs() if not run["final"])
-    try:
-        name = names.free_name(names.run_name(wanted.get("name"), target.workspace), taken)
-    except ValueError as error:
-        raise request.bad("name", str(error)) from error
+    name = names.free_name(wanted.name, taken)
     observing = {**configured, "preset": "observe"}
     spec = request.make_spec(
         run_id=names.run_id(name, parts.clock(), secrets.token_hex(2)),
@@ -49,9 +47,23 @@ def adopt(parts: Parts, wanted: Mapping[str, Any], configured: Mapping[str, obje
         kind="adopted",
         gpus="all",
         policy=request.policy_of({}, observing, "adopted"),
-        adopt=what,
+        adopt={"tmux": wanted.tmux, "pid": wanted.pid, "log": wanted.log},
     )
-    _hand_over(parts, link, target, spec, wanted.get("options"), operation)
+    _hand_over(parts, link, wanted, spec, operation)
+
+
+def _check_workspace(link: HostLink, workspace: str) -> None:
+    """Our records go there, also where what is watched lives elsewhere.
+
+    Raises:
+        Failed: it does not take them; exit code 5, or 6 where others could have prepared it.
+    """
+    op = {"op": "preflight", "workspace": workspace, "python": None, "gpus": "none", "bundled": False, "run_id": None}
+    for blocker in link.request(op, PREFLIGHT_S).get("blockers", []):
+        code = blocker.get("code")
+        if code in _NO_PLACE:
+            exit_code = 6 if code == "unsafe_workspace" else 5
+            raise Failed(code, str(blocker.get("message")), fix=str(blocker.get("fix", "")), exit_code=exit_code)
 
 
 def _refuse_what_is_watched(parts: Parts, target: HostTarget, pid: int | None) -> None:
@@ -69,38 +81,46 @@ def _refuse_what_is_watched(parts: Parts, target: HostTarget, pid: int | None) -
             raise Failed("already_watched", text, fix=f"dflash-supervise status {run['id']}", exit_code=6)
 
 
-def _look_for(link: HostLink, target: HostTarget, what: Doc) -> int | None:
+def _look_for(link: HostLink, wanted: request.AdoptRequest) -> int | None:
     """The main process of what is named; None where only a log is.
 
     Raises:
         Failed: it is not there; exit code 5, with what is.
     """
-    if what["tmux"] is None and what["pid"] is None:
+    host = wanted.target.key
+    if wanted.tmux is None and wanted.pid is None:
         return None
-    found = link.request({"op": "look_for", "tmux": what["tmux"], "pid": what["pid"]}, REQUEST_S)
+    found = link.request({"op": "look_for", "tmux": wanted.tmux, "pid": wanted.pid}, REQUEST_S)
     if found["pid"] is not None:
         return int(found["pid"])
-    if what["pid"] is not None:
-        text = f"there is no process {what['pid']} on {target.key}"
+    if wanted.pid is not None:
+        text = f"there is no process {wanted.pid} on {host}"
         raise Failed("no_such_process", text, fix="name the main process of the training run", exit_code=5)
     sessions = [str(name) for name in found["sessions"]]
-    if what["tmux"] in sessions:
-        text, fix = f"nothing runs in the tmux session {what['tmux']}", "name the process: --pid PID"
+    if wanted.tmux in sessions:
+        text, fix = f"nothing runs in the tmux session {wanted.tmux}", "name the process: --pid PID"
     else:
-        there = f"sessions are: {', '.join(sessions)}" if sessions else f"{target.key} has none"
-        text, fix = f"there is no tmux session {what['tmux']}; {there}", "name one of these, or a process: --pid PID"
+        there = f"sessions are: {', '.join(sessions)}" if sessions else f"{host} has none"
+        text, fix = f"there is no tmux session {wanted.tmux}; {there}", "name one of these, or a process: --pid PID"
     raise Failed("no_such_session", text, fix=fix, exit_code=5)
 
 
-def _hand_over(parts: Parts, link: HostLink, target: HostTarget, spec: Doc, options: Any, operation: Operation) -> None:
-    run_id = spec["run_id"]
+def _hand_over(parts: Parts, link: HostLink, wanted: request.AdoptRequest, spec: Doc, operation: Operation) -> None:
+    run_id, target = spec["run_id"], wanted.target
     parts.starting.add(run_id)
     try:
-        if options is not None:
-            link.request({"op": "set_options", "run_id": run_id, "options": options}, AGENT_S)
+        if wanted.options is not None:
+            link.request({"op": "set_options", "run_id": run_id, "options": dict(wanted.options)}, AGENT_S)
         parts.store.add_run(spec, host=target.key, target=str(target))
         operation.run_id = run_id
-        parts.handover.first(link, spec, None)
+        try:
+            parts.handover.first(link, spec, None)
+        except LinkError as error:
+            if error.code == "request_timeout" or link.state.status != "ready":
+                raise  # it may have arrived: the watch asks the host when it answers again
+            parts.store.remove_run(run_id)
+            operation.run_id = None
+            raise
         parts.links.follow(link, run_id, target.workspace)
         link.request({"op": "ensure_agent", "workspace": target.workspace, "run_id": run_id}, AGENT_S)
         operation.say(f"watching {run_id}; nothing is done to it")

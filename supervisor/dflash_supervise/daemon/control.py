@@ -40,17 +40,15 @@ class DaemonControl:
         return self._operations.begin("start", lambda operation: launch.start(self._parts, wanted, operation))
 
     def adopt(self, request_doc: Doc) -> str:
-        request.target_of(request_doc)
-        configured = self._settings.policy
+        wanted, configured = request.parse_adopt(request_doc), self._settings.policy
         return self._operations.begin(
-            "adopt", lambda operation: adopt.adopt(self._parts, request_doc, configured, operation)
+            "adopt", lambda operation: adopt.adopt(self._parts, wanted, configured, operation)
         )
 
     def doctor(self, request_doc: Doc) -> str:
-        if request_doc.get("target") is not None:
-            request.target_of(request_doc)
+        target = request.parse_doctor(request_doc)
         return self._operations.begin(
-            "doctor", lambda operation: doctor.doctor(self._parts, self._settings, request_doc, operation)
+            "doctor", lambda operation: doctor.doctor(self._parts, self._settings, target, operation)
         )
 
     def operation(self, operation_id: str) -> Doc | None:

@@ -7,7 +7,7 @@ import shutil
 from typing import Any
 
 from dflash_supervise.config import ConfigError, Settings
-from dflash_supervise.daemon import request
+from dflash_supervise.config.target import HostTarget
 from dflash_supervise.daemon.launch import connect, own_python
 from dflash_supervise.daemon.operations import Operation
 from dflash_supervise.daemon.parts import Parts
@@ -18,17 +18,16 @@ DOCTOR_S = 120.0
 _DISK_LOW_BYTES = 512 * 1024**2
 
 
-def doctor(parts: Parts, settings: Settings, wanted: Doc, operation: Operation) -> None:
+def doctor(parts: Parts, settings: Settings, target: HostTarget | None, operation: Operation) -> None:
     """Fill the operation's checks: {"name", "ok": true|false|null, "detail", "fix"}.
 
     Raises:
-        Refused, LinkError: there is no way to the host, so no check of it can be made.
+        LinkError: there is no way to the host, so no check of it can be made.
     """
     checks = here(parts, settings)
     operation.result["checks"] = checks
-    if wanted.get("target") is None:
+    if target is None:
         return
-    target = request.target_of(wanted)
     link = connect(parts, target, operation)
     checks.append(_check("connection", True, f"{target.key} answers"))
     op = {"op": "doctor", "workspace": target.workspace, "pythons": own_python(target)}

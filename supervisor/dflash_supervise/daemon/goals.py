@@ -19,13 +19,15 @@ log = logging.getLogger(__name__)
 
 ACKNOWLEDGE_S = 5.0
 _LOOK_S = 0.05
+_GENERATIONS = 50  # how many are looked back for one that a newer one replaced
 
 
 def set_goal(parts: Parts, run_id: str, goal: Doc) -> Doc:
     """Keep the goal, hand it over, and wait a little for the agent's word.
 
     Returns:
-        {"generation", "delivered": the host holds it, "acknowledged": its agent said so}
+        {"generation", "delivered": the host holds it, "acknowledged": its agent said so, and where it is so
+        "superseded_by": the newer generation that came before the agent saw this one}
     Raises:
         Refused: the run is over, cannot be started again, or belongs to another supervisor.
     """
@@ -50,8 +52,11 @@ def _check(run: Doc, goal: Doc) -> None:
         Refused
     """
     open_to = wishes(run["kind"], run["verdict"], run["final"])
-    again = asks_for_another(goal)
+    again, newest = asks_for_another(goal), run["attempt"] or 0
     if ("restart" if again else "hold" if goal["want"] == "run" else goal["want"]) in open_to:
+        if again and goal["end_attempt"] != newest:
+            text = f"attempt {goal['end_attempt']} of {run['name']} is not the newest: that is attempt {newest}"
+            raise Refused("not_current", text, "look at it, then ask again")
         return
     if again and not run["final"]:
         text = f"{run['name']} was started by somebody else, so it cannot be started again from here"
@@ -73,13 +78,19 @@ def _deliver(parts: Parts, run_id: str, spec: Doc) -> Doc:
     except LinkError as error:
         log.warning("a goal waits for its host run=%s code=%s", run_id, error.code)
         return {"delivered": parts.store.spec(run_id)["delivered"] >= spec["generation"], "acknowledged": False}
-    return {"delivered": delivered, "acknowledged": delivered and _acknowledged(parts, run_id, spec)}
+    return {"delivered": delivered, **(_acknowledged(parts, run_id, spec) if delivered else {"acknowledged": False})}
 
 
-def _acknowledged(parts: Parts, run_id: str, spec: Doc) -> bool:
+def _acknowledged(parts: Parts, run_id: str, spec: Doc) -> Doc:
+    """Whether the agent had this very generation in force: it sees only the newest of several in one tick."""
     deadline = time.monotonic() + ACKNOWLEDGE_S
-    while time.monotonic() < deadline:
-        if parts.store.spec(run_id)["acknowledged"] >= spec["generation"]:
-            return True
+    while True:
+        newest = parts.store.spec(run_id)["acknowledged"]
+        if newest >= spec["generation"]:
+            told = parts.store.records(run_id, kinds=("spec",), limit=_GENERATIONS, newest=True)
+            if any(one["generation"] == spec["generation"] for one in told):
+                return {"acknowledged": True}
+            return {"acknowledged": False, "superseded_by": newest}
+        if time.monotonic() >= deadline:
+            return {"acknowledged": False}
         time.sleep(_LOOK_S)
-    return False

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dflash_supervise.daemon.seam import HostLink
+from dflash_supervise.daemon.sessions import ensure_session
 from dflash_supervise.link.errors import AgentRefusal, LinkError
-from dflash_supervise.store import Store
+from dflash_supervise.store import Store, asks_for_another
 
 Doc = dict[str, Any]
 
@@ -35,7 +36,7 @@ class Handover:
             spec = known["spec"]
             wanted = {
                 **spec,
-                "goal": {"want": "run", "hold_for_s": None, "end_attempt": None, **goal},
+                "goal": _merged(known, goal),
                 "generation": spec["generation"] + 1,
                 "owner": self.owner,
                 "highest_attempt": self._store.highest_attempt(run_id),
@@ -75,7 +76,9 @@ class Handover:
                     raise
                 return self._settle(link, spec)
             self._store.set_delivered(run_id, spec["generation"])
-        link.request({"op": "ensure_agent", "workspace": spec["workspace"], "run_id": run_id}, REQUEST_S)
+        agent = link.request({"op": "ensure_agent", "workspace": spec["workspace"], "run_id": run_id}, REQUEST_S)
+        if asks_for_another(spec["goal"]):
+            ensure_session(link, spec, agent["command"])  # the old one may have ended with the run
         return True
 
     def _settle(self, link: HostLink, spec: Doc) -> bool:
@@ -97,6 +100,16 @@ class Handover:
     def _of(self, run_id: str) -> threading.Lock:
         with self._guard:
             return self._locks.setdefault(run_id, threading.Lock())
+
+
+def _merged(known: Mapping[str, Any], goal: Mapping[str, Any]) -> Doc:
+    """The new goal; a release takes no restart back that the host has not seen yet."""
+    before = known["spec"]["goal"]
+    new = {"want": "run", "hold_for_s": None, "end_attempt": None, **goal}
+    unseen = known["acknowledged"] < known["spec"]["generation"]
+    if unseen and new["want"] == before["want"] == "run" and new["end_attempt"] is None:
+        new["end_attempt"] = before.get("end_attempt")
+    return new
 
 
 def host_spec(link: HostLink, workspace: str, run_id: str) -> Doc | None:

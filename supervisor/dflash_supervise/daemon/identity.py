@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_supervise.config import Settings
+from dflash_supervise.daemon import state_files
 
 TOKEN_BYTES = 32
 
@@ -36,6 +37,7 @@ def hold(settings: Settings) -> Iterator[Instance]:
 
     Raises:
         AlreadyRunning: with the pid of the other daemon where it is known.
+        OSError: a file in it is not what we wrote there, or cannot be read; the text is for a person.
     """
     private_dir(settings.state_dir)
     descriptor = os.open(settings.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
@@ -43,13 +45,12 @@ def hold(settings: Settings) -> Iterator[Instance]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            other = read_daemon_file(settings)
-            who = f"pid {other['pid']} at {other['url']}" if other else "which has not said its address yet"
-            raise AlreadyRunning(f"a daemon runs already ({who}); stop it by: dflash-supervise daemon stop") from error
-        yield Instance(
-            owner=_once(settings.state_dir / "owner", f"sup-{secrets.token_hex(8)}"),
-            token=_once(settings.token_file, secrets.token_hex(TOKEN_BYTES)),
-        )
+            raise AlreadyRunning(_who_runs(settings, descriptor)) from error
+        # Who holds the lock can be named also when the file that names the daemon is lost.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield _instance(settings)
     finally:
         # The lock ends with the descriptor, also when we are killed; the file itself stays.
         os.close(descriptor)
@@ -67,14 +68,14 @@ def write_daemon_file(settings: Settings, *, url: str, port: int, version: str) 
 def read_daemon_file(settings: Settings) -> dict[str, Any] | None:
     """The daemon that is named there, None if there is none or it is not alive."""
     try:
-        facts = json.loads(settings.daemon_file.read_text())
-        pid, start = int(facts["pid"]), facts.get("start")
-    except (OSError, ValueError, KeyError, TypeError):
+        facts = state_files.facts(settings.daemon_file)
+    except OSError:
+        return None
+    pid, start = facts.get("pid"), facts.get("start")
+    if type(pid) is not int or type(facts.get("port")) is not int or not isinstance(facts.get("url"), str):
         return None
     alive = start_ticks(pid)
-    if alive is None or (start is not None and alive != start):
-        return None
-    return facts if isinstance(facts, dict) else None
+    return None if alive is None or (start is not None and alive != start) else facts
 
 
 def start_ticks(pid: int) -> int | None:
@@ -113,17 +114,37 @@ def private_dir(path: Path) -> None:
 
 def reason(error: OSError) -> str:
     """Its text for a person: ours as it is, the system's with the path and without the number."""
-    return f"{error.filename}: {error.strerror}" if error.strerror else str(error)
+    if not error.strerror:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
-def _once(path: Path, value: str) -> str:
-    """The file's content, written with ``value`` if there is none; 0600 from the first byte."""
-    try:
-        kept = path.read_text().strip()
-    except FileNotFoundError:
-        kept = ""
-    if kept:
-        return kept
+def _who_runs(settings: Settings, lock: int) -> str:
+    other = read_daemon_file(settings)
+    if other:
+        who = f"pid {other['pid']} at {other['url']}"
+        return f"a daemon runs already ({who}); stop it by: dflash-supervise daemon stop"
+    said = os.pread(lock, 32, 0)
+    who = f"pid {said.decode()}" if said.isdigit() else "another process"
+    end = f"kill {said.decode()}" if said.isdigit() else "ending its process"
+    return (
+        f"a daemon runs already ({who} holds {settings.lock_file}), and {settings.daemon_file} does not say its "
+        f"address; wait a moment, or end it by: {end}"
+    )
+
+
+def _instance(settings: Settings) -> Instance:
+    if settings.daemon_file.is_dir():
+        raise state_files.BadFile(settings.daemon_file, "is a folder")
+    owner, token = settings.state_dir / "owner", settings.token_file
+    return Instance(
+        owner=state_files.owner(owner) or _new(owner, f"sup-{secrets.token_hex(8)}"),
+        token=state_files.token(token) or _new(token, secrets.token_hex(TOKEN_BYTES)),
+    )
+
+
+def _new(path: Path, value: str) -> str:
+    """Write the file, 0600 from the first byte, and return what it holds."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     _write(beside, value + "\n")
     beside.replace(path)

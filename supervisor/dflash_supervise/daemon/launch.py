@@ -10,18 +10,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from dflash_supervise.config.target import HostTarget
-from dflash_supervise.daemon import goals, names, request
+from dflash_supervise.daemon import goals, names, request, sessions
 from dflash_supervise.daemon.handover import list_runs
 from dflash_supervise.daemon.operations import Failed, Operation
 from dflash_supervise.daemon.parts import Parts
 from dflash_supervise.daemon.seam import HostLink
-from dflash_supervise.link import LinkError, start_session
+from dflash_supervise.link import LinkError
 
 Doc = dict[str, Any]
 
 READY_S = 60.0
 PREFLIGHT_S = 180.0  # importing torch from a cold network disk
 AGENT_S = 30.0
+CONFIG_S = 60.0
 FIRST_WORD_S = 90.0
 REPLACE_S = 180.0
 
@@ -44,14 +45,12 @@ def start(parts: Parts, wanted: request.StartRequest, operation: Operation) -> N
         link.request({"op": "set_options", "run_id": run_id, "options": dict(wanted.options)}, AGENT_S)
     look = _preflight(link, wanted, run_id, operation)
     if look.get("live_run"):
+        if wanted.replace and look.get("python"):
+            _prepare(parts, link, wanted, look, operation)  # no run is ended for settings that are wrong
         _replace(parts, link, wanted, str(look["live_run"]), operation)
         look = _preflight(link, wanted, run_id, operation)
     _check(look, wanted, operation)
-    python = str((look.get("python") or {}).get("path", "python3"))
-    trainer_hash = None
-    if wanted.bundled:
-        trainer_hash = parts.push(link, workspace)
-        operation.say(f"trainer {trainer_hash[:12]} is on the host")
+    trainer_hash, context = _prepare(parts, link, wanted, look, operation)
     spec = request.make_spec(
         run_id=run_id,
         name=name,
@@ -61,8 +60,8 @@ def start(parts: Parts, wanted: request.StartRequest, operation: Operation) -> N
         gpus=_uuids(wanted.gpus, look),
         policy=wanted.policy,
         trainer_hash=trainer_hash,
+        tmux=not wanted.no_tmux,
     )
-    context = request.launch_context(wanted, python, trainer_hash)
     _hand_over(parts, link, wanted, spec, context, operation)
 
 
@@ -104,8 +103,10 @@ def _hand_over(
             raise
         operation.say(f"run {run_id}")
         parts.links.follow(link, run_id, workspace)
-        _tmux(link, wanted, spec, operation)
-        link.request({"op": "ensure_agent", "workspace": workspace, "run_id": run_id}, AGENT_S)
+        agent = link.request({"op": "ensure_agent", "workspace": workspace, "run_id": run_id}, AGENT_S)
+        session = sessions.ensure_session(link, spec, agent["command"])
+        if session is not None:
+            operation.say(session)
         _first_word(parts, words, operation)
     finally:
         parts.starting.discard(run_id)
@@ -167,6 +168,35 @@ def _check(look: Mapping[str, Any], wanted: request.StartRequest, operation: Ope
         )
 
 
+def _prepare(
+    parts: Parts, link: HostLink, wanted: request.StartRequest, look: Mapping[str, Any], operation: Operation
+) -> tuple[str | None, Doc]:
+    """The hash of the trainer that lies on the host now, and the launch context, to which it did not object.
+
+    Raises:
+        Failed: it did.
+    """
+    python = str((look.get("python") or {}).get("path", "python3"))
+    if not wanted.bundled:
+        return None, request.launch_context(wanted, python, None)
+    trainer_hash = parts.push(link, wanted.target.workspace)
+    operation.say(f"trainer {trainer_hash[:12]} is on the host")
+    context = request.launch_context(wanted, python, trainer_hash)
+    _check_config(link, wanted.target.workspace, context, operation)
+    return trainer_hash, context
+
+
+def _check_config(link: HostLink, workspace: str, context: Doc, operation: Operation) -> None:
+    """Let the trainer read its settings on the host: a wrong key would else cost a launch to learn of."""
+    answer = link.request({"op": "check_config", "workspace": workspace, "context": context}, CONFIG_S)
+    if answer.get("settings") == "wrong":
+        raise Failed(
+            "config_error", str(answer.get("message")), fix="correct --set or --train; nothing was started", exit_code=5
+        )
+    if answer.get("settings") == "unknown":
+        operation.say(f"the settings could not be checked: {answer.get('message')}")
+
+
 def _replace(parts: Parts, link: HostLink, wanted: request.StartRequest, live: str, operation: Operation) -> None:
     """End the workspace's live run first, when that was asked for."""
     if not wanted.replace:
@@ -194,29 +224,6 @@ def _replace(parts: Parts, link: HostLink, wanted: request.StartRequest, live: s
             return
         time.sleep(0.5)
     raise Failed("live_run", f"run {live} did not end within {REPLACE_S:.0f} s", fix=f"why {live}", exit_code=6)
-
-
-def _tmux(link: HostLink, wanted: request.StartRequest, spec: Doc, operation: Operation) -> None:
-    if wanted.no_tmux:
-        return
-    hello = link.state.hello or {}
-    run_dir = f"{spec['workspace']}/.dflash/runs/{spec['run_id']}"
-    argv = [hello["boot"]["executable"], "-IS", agent_dir(hello, link.target.workspace), "show", run_dir]
-    began = start_session(link.tmux(), spec["run_id"], argv, cwd=spec["workspace"])
-    if began.status in ("started", "already_there"):
-        operation.say(f"tmux session {began.name}")
-    else:
-        # Only attaching is lost: the agent is started by itself below.
-        operation.say(f"no tmux session: {began.said or began.status}")
-
-
-def agent_dir(hello: Mapping[str, Any], workspace: str) -> str:
-    """Where the agent was unpacked: in the link's workspace, or in the runtime folder when that takes no files."""
-    told = hello.get("agent_dir")
-    if isinstance(told, str):
-        return told
-    base = hello["runtime_dir"] if hello["boot"]["notes"] else f"{workspace}/.dflash"
-    return f"{base}/agent/{hello['hash']}"
 
 
 def _first_word(parts: Parts, words: queue.Queue[Doc], operation: Operation) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import logging.handlers
 import os
@@ -54,13 +55,15 @@ def run(settings: Settings, *, make_link: MakeLink | None = None) -> int:
         return _refuse(str(error), 1)
     except (ValueError, ConfigError) as error:
         return _refuse(str(error), 2)
-    with listener:
+    with listener, contextlib.ExitStack() as held:
         try:
-            with identity.hold(settings) as instance:
-                _log_to(settings)
-                return _serve(settings, instance, listener, shown_port, make_link)
+            instance = held.enter_context(identity.hold(settings))
+            _log_to(settings)
         except identity.AlreadyRunning as error:
             return _refuse(str(error), 6)
+        except OSError as error:
+            return _refuse(f"the state folder cannot be used: {identity.reason(error)}", 2)
+        return _serve(settings, instance, listener, shown_port, make_link)
 
 
 def _listen(settings: Settings) -> tuple[socket.socket, int]:

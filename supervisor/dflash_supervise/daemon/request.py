@@ -1,4 +1,4 @@
-"""A start as it was asked for, checked; and the spec and launch context made of it."""
+"""A start, an adoption or a check as it was asked for, checked; and the spec and launch context made of a start."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from typing import Any
 from dflash_supervise import wire
 from dflash_supervise.config import ConfigError, convert
 from dflash_supervise.config.target import HostTarget, parse_target
-from dflash_supervise.core.policy import Policy
-from dflash_supervise.daemon import names
-from dflash_supervise.web.control import Refused
+from dflash_supervise.core.policy import Policy, out_of_range
+from dflash_supervise.daemon import fields, names
+from dflash_supervise.daemon.fields import bad
 
 Doc = dict[str, Any]
 
 _WHAT = ("target", "command", "name", "gpus", "env", "python", "policy", "train", "train_file", "set", "resume")
 _HOW = ("detach", "no_tmux", "replace", "options")
-_KEYS = frozenset((*_WHAT, *_HOW))
+_ADOPT = ("target", "tmux", "pid", "log", "name", "options")
+_MOST_PID = 2**31 - 1
 _DEFAULT_PRESET = {"bundled": "auto", "foreign": "careful", "adopted": "observe"}
 
 
@@ -58,38 +59,91 @@ def parse_start(request: Mapping[str, Any], configured: Mapping[str, object]) ->
     Raises:
         Refused: with exit code 2, naming the key.
     """
-    _known_keys(request, _KEYS)
+    fields.only(request, (*_WHAT, *_HOW))
     target = target_of(request)
-    command = _strings(request, "command")
-    train = request.get("train")
-    settings = (*_flat_train(train), *_strings(request, "set"))
-    if command and (settings or request.get("train_file")):
+    command = fields.words(request, "command")
+    train = fields.table(request, "train")
+    settings = (*_flat_train(train), *fields.words(request, "set"))
+    train_file = fields.text(request, "train_file")
+    if command and (settings or train_file):
         raise bad("train", "is for the bundled trainer, and a command is given")
-    if any("\0" in word for word in command) or (command and not command[0]):
-        raise bad("command", "holds an empty program or a NUL byte")
+    if command and not command[0]:
+        raise bad("command", "begins with an empty program")
+    fields.flag(request, "detach")  # the client's own; it is sent along
     return StartRequest(
         target=target,
         name=_name(request, target),
         named=request.get("name") is not None,
         command=command,
-        gpus=_gpus(request.get("gpus", "all")),
-        python=_text(request, "python"),
-        policy=policy_of(request.get("policy") or {}, configured, "foreign" if command else "bundled"),
+        gpus=fields.gpus(request, "gpus"),
+        python=fields.text(request, "python"),
+        policy=policy_of(fields.table(request, "policy") or {}, configured, "foreign" if command else "bundled"),
         train_settings=settings,
-        train_file=_text(request, "train_file"),
-        no_tmux=bool(request.get("no_tmux")),
-        replace=bool(request.get("replace")),
-        options=request.get("options"),
-        env=_env(request.get("env") or {}),
-        resume=_text(request, "resume"),
+        train_file=train_file,
+        no_tmux=fields.flag(request, "no_tmux"),
+        replace=fields.flag(request, "replace"),
+        options=fields.table(request, "options"),
+        env=fields.environment(request, "env"),
+        resume=fields.text(request, "resume"),
     )
+
+
+@dataclass(frozen=True)
+class AdoptRequest:
+    """What somebody started, and where; with nothing named, the runs that lie there are meant."""
+
+    target: HostTarget
+    name: str
+    tmux: str | None
+    pid: int | None
+    log: str | None
+    options: Mapping[str, Any] | None
+
+    @property
+    def takes_over(self) -> bool:
+        return self.tmux is None and self.pid is None and self.log is None
+
+
+def parse_adopt(request: Mapping[str, Any]) -> AdoptRequest:
+    """A body of ``POST /adopt``.
+
+    Raises:
+        Refused: with exit code 2, naming the key.
+    """
+    fields.only(request, _ADOPT)
+    target = target_of(request)
+    wanted = AdoptRequest(
+        target=target,
+        name=_name(request, target),
+        tmux=fields.text(request, "tmux"),
+        pid=fields.whole(request, "pid", 2, _MOST_PID),
+        log=fields.text(request, "log"),
+        options=fields.table(request, "options"),
+    )
+    if wanted.tmux is not None and wanted.pid is not None:
+        raise bad("tmux", "and pid exclude each other")
+    if wanted.log is not None and not wanted.log.startswith("/"):
+        raise bad("log", "must be an absolute path on the host")
+    if wanted.takes_over and request.get("name") is not None:
+        raise bad("name", "goes with tmux, pid or log: a run that is taken over keeps its own")
+    return wanted
+
+
+def parse_doctor(request: Mapping[str, Any]) -> HostTarget | None:
+    """A body of ``POST /doctor``; None: this machine.
+
+    Raises:
+        Refused: with exit code 2, naming the key.
+    """
+    fields.only(request, ("target",))
+    return None if request.get("target") is None else target_of(request)
 
 
 def policy_of(given: Mapping[str, Any], configured: Mapping[str, object], kind: str) -> dict[str, object]:
     """All fields of the policy: the kind's preset, below the configuration, below the request.
 
     Raises:
-        Refused: an unknown field or a wrong value.
+        Refused: an unknown field, or a value of the wrong type or out of its range.
     """
     known = convert.kinds(Policy)
     values: dict[str, object] = {"preset": _DEFAULT_PRESET[kind], **configured}
@@ -97,12 +151,13 @@ def policy_of(given: Mapping[str, Any], configured: Mapping[str, object], kind: 
         for key, value in given.items():
             if key not in known:
                 raise convert.unknown(key, tuple(known), what="key", where="request", section="policy")
-            values[key] = convert.value(value, known[key], key=f"policy.{key}", where="request")
+            values[key] = converted = convert.value(value, known[key], key=f"policy.{key}", where="request")
+            wrong = out_of_range(key, converted)
+            if wrong is not None:
+                raise ConfigError(f"is {convert.shown(value)}; {wrong}", where="request", key=f"policy.{key}")
         policy = Policy(**values)  # type: ignore[arg-type]  # each value was converted by its field's type
-    except ConfigError as error:
-        raise Refused("bad_policy", error.message, exit_code=2, http_status=400) from error
     except ValueError as error:
-        raise Refused("bad_policy", str(error), exit_code=2, http_status=400) from error
+        raise fields.refused("bad_policy", str(error)) from error
     return {item.name: wire.to_json(getattr(policy, item.name)) for item in dataclasses.fields(Policy)}
 
 
@@ -117,8 +172,9 @@ def make_spec(
     policy: Mapping[str, object],
     trainer_hash: str | None = None,
     adopt: Mapping[str, Any] | None = None,
+    tmux: bool = False,
 ) -> Doc:
-    """The first generation of a run's spec."""
+    """The first generation of a run's spec. ``tmux``: a session on the host shows its log."""
     return {
         "schema": 1,
         "run_id": run_id,
@@ -134,6 +190,7 @@ def make_spec(
         "trainer_hash": trainer_hash,
         "output_dir": f"{workspace}/runs/{run_id}",
         "adopt": dict(adopt) if adopt is not None else None,
+        "tmux": tmux,
     }
 
 
@@ -155,39 +212,36 @@ def launch_context(request: StartRequest, python: str, trainer_hash: str | None)
 
 
 def target_of(request: Mapping[str, Any]) -> HostTarget:
+    """Raises Refused: it is absent or no target."""
+    text = fields.text(request, "target")
+    if text is None:
+        raise bad("target", "is missing")
     try:
-        return parse_target(str(request.get("target", "")))
+        return parse_target(text)
     except ValueError as error:
-        raise Refused("bad_target", str(error), exit_code=2, http_status=400) from error
-
-
-def bad(key: str, what: str) -> Refused:
-    return Refused("bad_request", f"{key} {what}", exit_code=2, http_status=400)
-
-
-def _known_keys(request: Mapping[str, Any], known: frozenset[str]) -> None:
-    for key in request:
-        if key not in known:
-            error = convert.unknown(key, tuple(sorted(known)), what="key", where="request")
-            raise Refused("bad_request", error.message, exit_code=2, http_status=400)
+        raise fields.refused("bad_target", str(error)) from error
 
 
 def _name(request: Mapping[str, Any], target: HostTarget) -> str:
     try:
-        return names.run_name(request.get("name"), target.workspace)
+        return names.run_name(fields.text(request, "name"), target.workspace)
     except ValueError as error:
-        raise Refused("bad_name", str(error), exit_code=2, http_status=400) from error
+        raise fields.refused("bad_name", str(error)) from error
 
 
-def _flat_train(train: Any) -> tuple[str, ...]:
+def _flat_train(train: Mapping[str, Any] | None) -> tuple[str, ...]:
     """The trainer's TOML as ``--set`` words: it needs no file of ours on the host, and argv shows what was asked."""
     if train is None:
         return ()
+    text = train.get("text")
+    if not isinstance(text, str):
+        raise bad("train", 'must be {"name": ..., "text": TOML}')
     try:
-        document = tomllib.loads(train["text"])
-    except (KeyError, TypeError, tomllib.TOMLDecodeError) as error:
+        return tuple(_flatten(tomllib.loads(text), ""))
+    except RecursionError as error:
+        raise bad("train", "is nested too deeply") from error
+    except ValueError as error:  # beside tomllib's own: a number of too many digits
         raise bad("train", f"is not TOML: {error}") from error
-    return tuple(_flatten(document, ""))
 
 
 def _flatten(table: Mapping[str, Any], prefix: str) -> list[str]:
@@ -202,31 +256,3 @@ def _flatten(table: Mapping[str, Any], prefix: str) -> list[str]:
         except (TypeError, ValueError) as error:
             raise bad("train", f"{prefix}{key}: {error}") from error
     return found
-
-
-def _strings(request: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    value = request.get(key) or ()
-    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise bad(key, "must be a list of strings")
-    return tuple(value)
-
-
-def _text(request: Mapping[str, Any], key: str) -> str | None:
-    value = request.get(key)
-    if value is not None and not isinstance(value, str):
-        raise bad(key, "must be a string")
-    return value
-
-
-def _gpus(value: Any) -> str | tuple[str, ...]:
-    if value in ("all", "none"):
-        return str(value)
-    if isinstance(value, list | tuple) and value and all(isinstance(item, str | int) for item in value):
-        return tuple(str(item) for item in value)
-    raise bad("gpus", 'must be "all", "none" or a list of indices or UUIDs')
-
-
-def _env(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(item, str) for item in (*value, *value.values())):
-        raise bad("env", "must map names to text")
-    return dict(value)

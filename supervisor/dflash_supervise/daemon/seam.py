@@ -14,7 +14,7 @@ Doc = dict[str, Any]
 class HostLink(Protocol):
     """One host. ``wait_ready``, ``request`` and ``tmux`` raise ``link.LinkError``."""
 
-    target: HostTarget  # the workspace in it is where the agent was unpacked
+    target: HostTarget  # the workspace in it is the agent's place, if it takes files
 
     @property
     def state(self) -> LinkState: ...

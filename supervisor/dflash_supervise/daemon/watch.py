@@ -15,6 +15,7 @@ from dflash_supervise.core import fleet
 from dflash_supervise.daemon.handover import REQUEST_S, host_spec
 from dflash_supervise.daemon.parts import Parts
 from dflash_supervise.daemon.seam import HostLink
+from dflash_supervise.daemon.sessions import ensure_session
 from dflash_supervise.link import LinkError
 
 Doc = dict[str, Any]
@@ -168,6 +169,7 @@ class Watch:
         op = {"op": "ensure_agent", "workspace": spec["workspace"], "run_id": run_id}
         answer = link.request(op, REQUEST_S)
         log.warning("a silent agent was looked after run=%s started=%s", run_id, answer.get("started"))
+        ensure_session(link, spec, answer["command"])  # what ended the agent may have ended it too, as a reboot does
         self._parts.links.follow(link, run_id, spec["workspace"])
 
     def _deliver(self, link: HostLink, run_id: str) -> None:

@@ -39,13 +39,12 @@ def new_lines(api: Api, run_id: str, newest: int, watched: Watched) -> Iterator[
     """The trainer's lines since the last look, one attempt after the other."""
     while watched.attempt <= newest:
         part = api.get(f"/runs/{run_id}/log", attempt=watched.attempt, offset=watched.offset, limit=_LOG_BYTES)
-        size = int(part.get("size") or 0)
         for text in watched.partial.feed(str(part.get("text") or "")):
             line = stories.read_line(clean.line(text), watched.attempt)
             if line is not None:
                 yield line
-        watched.offset = max(watched.offset, min(int(part.get("offset") or 0) + _LOG_BYTES, size))
-        if watched.offset < size:
+        before, watched.offset = watched.offset, max(watched.offset, int(part.get("next") or 0))
+        if before < watched.offset < int(part.get("size") or 0):
             continue
         if watched.attempt == newest:
             return

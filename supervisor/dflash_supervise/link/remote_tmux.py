@@ -41,7 +41,8 @@ _local_tmux_cmd = libtmux.common.tmux_cmd
 class SessionStart:
     """What came of starting a session.
 
-    status: `started`; `already_there`, then nothing was changed; `no_tmux`: the host has none; `failed`.
+    status: `started`, also in the dead pane of a session that was there; `already_there`, then nothing was
+        changed; `no_tmux`: the host has none; `failed`.
     said: tmux's words when it was not started.
     """
 
@@ -78,7 +79,7 @@ def session_name(run_id: str) -> str:
 
 
 def start_session(server: libtmux.Server, run_id: str, argv: Sequence[str], *, cwd: str | None = None) -> SessionStart:
-    """Start a detached session whose pane runs argv, in one command list.
+    """Start a detached session whose pane runs argv, in one command list; argv runs again where it has ended.
 
     Options that must hold from the pane's first moment are set before it: a pane that ends at once would
     otherwise take the server with it, and its last words. argv is several words, so no shell reads them.
@@ -100,16 +101,23 @@ def start_session(server: libtmux.Server, run_id: str, argv: Sequence[str], *, c
         ["set-option", "-gwq", "allow-passthrough", "off"],
         ["new-session", "-d", "-s", name, "-x", str(_WIDTH), "-y", str(_HEIGHT), *folder, *map(_word, argv)],
     ]
-    first, *rest = [word for command in commands for word in [*command, ";"]][:-1]
-    config = ["-f", "/dev/null"]  # the user's .tmux.conf is for the user's server
     try:
-        done = libtmux.common.tmux_cmd(*config, f"-L{server.socket_name}", first, *rest, tmux_bin=server.tmux_bin)
+        done = _run(server, commands)
+        said = "\n".join(done.stderr)
+        if done.returncode != 0 and "duplicate session" in said:
+            # tmux refuses this for a pane that is alive, and for one that a person has closed.
+            done = _run(server, [["respawn-pane", "-t", f"={name}:0.0", *folder, *map(_word, argv)]])
+            if done.returncode != 0:
+                return SessionStart("already_there", name, said)
     except exc.TmuxCommandNotFound:
         return SessionStart("no_tmux", name, "no tmux on the host")
-    said = "\n".join(done.stderr)
-    if done.returncode == 0:
-        return SessionStart("started", name)
-    return SessionStart("already_there" if "duplicate session" in said else "failed", name, said)
+    return SessionStart("started", name) if done.returncode == 0 else SessionStart("failed", name, said)
+
+
+def _run(server: libtmux.Server, commands: Sequence[Sequence[str]]) -> libtmux.common.tmux_cmd:
+    words = [word for command in commands for word in [*command, ";"]][:-1]
+    config = ["-f", "/dev/null"]  # the user's .tmux.conf is for the user's server
+    return libtmux.common.tmux_cmd(*config, f"-L{server.socket_name}", *words, tmux_bin=server.tmux_bin)
 
 
 def _word(word: str) -> str:

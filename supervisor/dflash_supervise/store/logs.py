@@ -26,6 +26,19 @@ class Piece:
         return self.start + self.size
 
 
+@dataclass(frozen=True)
+class LogPart:
+    """What one look at the files of a log gave: ``offset <= next <= size`` are byte offsets in the log.
+
+    ``data`` has a line of ours in place of bytes that are not kept, so its length says nothing of ``next``.
+    """
+
+    offset: int
+    next: int
+    size: int
+    data: bytes
+
+
 class LogFiles:
     """The logs of all runs under one directory. One writer; readers may look at any time."""
 
@@ -72,20 +85,21 @@ class LogFiles:
         numbers = [int(item.name) for item in folder.iterdir() if item.name.isdigit()] if folder.is_dir() else []
         return max(numbers, default=None)
 
-    def read(self, run_id: str, attempt: int, offset: int, limit: int) -> tuple[bytes, int]:
-        """At most ``limit`` bytes from ``offset``, and where to go on. A gap is one line that names its size."""
-        at, out = offset, b""
-        for piece in self._pieces(self._folder(run_id, attempt)):
-            if piece.end <= at or len(out) >= limit:
-                continue
-            if piece.start > at:
-                out += b"\n" if out and not out.endswith(b"\n") else b""
-                out += f"[dflash] {piece.start - at} bytes are not kept here\n".encode()
-                at = piece.start
-            part = _part(piece, at, limit - len(out))
-            out += part
-            at += len(part)
-        return out, at
+    def read(self, run_id: str, attempt: int, offset: int | None, limit: int, *, lines: int | None = None) -> LogPart:
+        """At most ``limit`` bytes of the log from ``offset`` on. A gap is one line that names its size.
+
+        No offset means the last ``limit`` bytes, one beyond the end the end. With ``lines`` only so many of the last
+        lines are kept.
+        """
+        # Listed once: the log grows meanwhile, and what is told of it must fit together.
+        pieces = self._pieces(self._folder(run_id, attempt))
+        size = pieces[-1].end if pieces else 0
+        begin = max(0, size - limit) if offset is None else min(max(0, offset), size)
+        stretches = _stretches(pieces, begin, limit)
+        after = stretches[-1][0] + len(stretches[-1][1]) if stretches else begin
+        if lines is not None:
+            begin, stretches = _last_lines(stretches, lines, begin)
+        return LogPart(begin, after, size, _joined(stretches, begin))
 
     def _folder(self, run_id: str, attempt: int) -> Path:
         assert "/" not in run_id and run_id not in ("", ".", ".."), run_id
@@ -111,13 +125,57 @@ class LogFiles:
             excess -= piece.size
 
 
+def _stretches(pieces: list[Piece], begin: int, limit: int) -> list[tuple[int, bytes]]:
+    """(offset, bytes) of what is kept without a gap, in order."""
+    found: list[tuple[int, bytes]] = []
+    at, left = begin, limit
+    for piece in pieces:
+        start = max(at, piece.start)
+        data = _part(piece, start, left) if piece.end > at else b""
+        if not data:
+            continue
+        if found and start == at:
+            found[-1] = (found[-1][0], found[-1][1] + data)
+        else:
+            found.append((start, data))
+        at, left = start + len(data), left - len(data)
+    return found
+
+
+def _last_lines(stretches: list[tuple[int, bytes]], wanted: int, begin: int) -> tuple[int, list[tuple[int, bytes]]]:
+    """Where the last lines begin, and their bytes. A line ends at a line feed and at nothing else, or at a gap."""
+    kept: list[tuple[int, bytes]] = []
+    for start, data in reversed(stretches):
+        at = len(data)
+        while wanted > 0 and at > 0:
+            at = data.rfind(b"\n", 0, at - 1) + 1
+            wanted -= 1
+        if at < len(data):
+            kept.insert(0, (start + at, data[at:]))
+        if wanted <= 0:
+            return start + at, kept
+    return begin, kept
+
+
+def _joined(stretches: list[tuple[int, bytes]], begin: int) -> bytes:
+    at, out = begin, b""
+    for start, data in stretches:
+        if start > at:
+            out += b"\n" if out and not out.endswith(b"\n") else b""
+            out += f"[dflash] {start - at} bytes are not kept here\n".encode()
+        out += data
+        at = start + len(data)
+    return out
+
+
 def _part(piece: Piece, at: int, limit: int) -> bytes:
+    """Bytes of a piece as it was listed: it may have grown since."""
     if limit <= 0:
         return b""
     try:
         with piece.path.open("rb") as file:
             file.seek(at - piece.start)
-            return file.read(limit)
+            return file.read(min(limit, piece.end - at))
     except FileNotFoundError:
         return b""  # dropped since it was listed: the next piece shows the gap
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 
 from dflash_supervise.store import queue, reads, why
-from dflash_supervise.store.logs import LogFiles
+from dflash_supervise.store.logs import LogFiles, LogPart
 
 Doc = dict[str, Any]
 
@@ -101,23 +102,19 @@ class Reading:
         limit: int = 65536,
         tail: int | None = None,
     ) -> Doc | None:
-        """{"attempt", "offset", "next", "size", "text"} in bytes; no offset means the last ``limit`` bytes.
+        """{"attempt", "offset", "next", "size", "text"} of one look at the log; None when it has no byte yet.
 
-        ``tail`` gives that many last lines. None when the attempt has no byte yet.
+        The numbers are bytes, ``next`` is where to go on. No offset means the last ``limit`` bytes, of which ``tail``
+        keeps so many lines.
         """
         chosen = self.logs.newest_attempt(run_id) if attempt is None else attempt
-        size = 0 if chosen is None else self.logs.size(run_id, chosen)
-        if chosen is None or size == 0:
+        if chosen is None:
             return None
-        limit = min(limit if tail is None else LOG_LIMIT_BYTES, LOG_LIMIT_BYTES)
-        begin = max(0, size - limit) if offset is None else max(0, offset)
-        data, after = self.logs.read(run_id, chosen, begin, limit)
-        if tail is not None:
-            lines = data.splitlines(keepends=True)[-tail:] if tail > 0 else []
-            data = b"".join(lines)
-            begin = after - len(data)
-        text = data.decode("utf-8", "replace")
-        return {"attempt": chosen, "offset": begin, "next": after, "size": size, "text": text}
+        part = self.logs.read(run_id, chosen, offset, min(limit, LOG_LIMIT_BYTES), lines=tail)
+        if part.size == 0:
+            return None
+        text, after = _text(part)
+        return {"attempt": chosen, "offset": part.offset, "next": after, "size": part.size, "text": text}
 
     def due(self, channel: str) -> Doc | None:
         """The message that this channel must get now; None when there is none or it must wait."""
@@ -144,3 +141,12 @@ class Reading:
     def _read(self) -> Iterator[Connection]:
         with self._engine.connect() as connection, connection.begin():
             yield connection
+
+
+def _text(part: LogPart) -> tuple[str, int]:
+    """The text, and where to go on: the beginning of a character whose rest has not come is left for later."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(part.data)
+    if not text and part.next < part.size:
+        return decoder.decode(b"", final=True), part.next  # the limit is less than a character: go on all the same
+    return text, part.next - len(decoder.getstate()[0])

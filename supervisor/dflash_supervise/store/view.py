@@ -90,8 +90,12 @@ def unix(at: str) -> float:
     return dt.datetime.fromisoformat(at).timestamp()
 
 
+_YEAR_9999 = 253_370_764_800.0
+
+
 def rfc3339(at: float | None) -> str | None:
-    if at is None:
+    """A moment as text; None for none, and for one that no calendar has."""
+    if at is None or not 0 <= at < _YEAR_9999:
         return None
     return dt.datetime.fromtimestamp(at, dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from dflash_supervise.web.control import Control, Doc, Reads, Refused
 from dflash_supervise.web.session import LINK_LIFE_S, Sessions
@@ -30,13 +29,30 @@ class DoctorRequest(BaseModel):
     target: str | None = Field(default=None, max_length=1024)
 
 
+LONGEST_HOLD_S = 366 * 86400.0
+MOST_ATTEMPTS = 10**9
+
+
 class GoalRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     want: Literal["run", "stop", "hold"]
-    hold_for_s: float | None = Field(default=None, gt=0)
-    end_attempt: int | Literal["current"] | None = None
+    hold_for_s: float | None = Field(default=None, gt=0, le=LONGEST_HOLD_S, allow_inf_nan=False)
+    end_attempt: Any = None  # a number, or "current"
     yes: bool = False
+
+    @field_validator("end_attempt")
+    @classmethod
+    def _attempt(cls, value: Any) -> Any:
+        if value in (None, "current") or (type(value) is int and 0 <= value <= MOST_ATTEMPTS):
+            return value
+        raise ValueError('want the number of an attempt, or "current"')
+
+
+class LoginRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    run: str | None = Field(default=None, min_length=1, max_length=256)
 
 
 class TrustRequest(BaseModel):
@@ -54,7 +70,8 @@ def api_router(store: Reads, control: Control, sessions: Sessions) -> APIRouter:
     _add_writes(router, store, control)
 
     @router.post("/login")
-    def login_link(request: Request) -> Doc:
+    def login_link(request: Request, wanted: LoginRequest | None = None) -> Doc:
+        """A link that signs one browser in, and leads to the page of ``run`` where one is named."""
         if not request.state.bearer:
             raise Refused(
                 "unauthorized",
@@ -63,7 +80,9 @@ def api_router(store: Reads, control: Control, sessions: Sessions) -> APIRouter:
                 exit_code=2,
                 http_status=401,
             )
-        return {"path": f"/login?token={sessions.new_link()}", "expires_s": LINK_LIFE_S}
+        name = wanted.run if wanted is not None else None
+        page = f"&next=/runs/{found(store.run(name), name)['id']}" if name is not None else ""
+        return {"path": f"/login?token={sessions.new_link()}{page}", "expires_s": LINK_LIFE_S}
 
     return router
 
@@ -143,11 +162,11 @@ def _add_run_reads(router: APIRouter, store: Reads) -> None:
         limit: int = Query(65536, ge=1, le=MAX_LOG_BYTES),
         tail: int | None = Query(None, ge=1, le=10000),
     ) -> Doc:
+        """Bytes from ``offset`` on, or the last ones; go on from ``next``, whatever the length of ``text``."""
         run_id = found(store.run(name), name)["id"]
         if tail is not None:
             return tail_lines(store, run_id, attempt=attempt, lines=tail)
-        doc = store.log(run_id, attempt=attempt, offset=offset, limit=limit)
-        return doc or {"attempt": attempt, "offset": 0, "size": 0, "text": ""}
+        return store.log(run_id, attempt=attempt, offset=offset, limit=limit) or _no_byte(attempt)
 
     @router.get("/runs/{name}/series")
     def series(name: str, since_s: float = Query(1800.0, gt=0, le=90 * 86400)) -> Doc:
@@ -155,19 +174,12 @@ def _add_run_reads(router: APIRouter, store: Reads) -> None:
 
 
 def tail_lines(store: Reads, run_id: str, *, attempt: int | None, lines: int) -> Doc:
-    """The last lines of a log, with the byte offset at which they begin."""
-    doc = store.log(run_id, attempt=attempt, offset=None, limit=TAIL_BYTES)
-    if doc is None:
-        return {"attempt": attempt, "offset": 0, "size": 0, "text": ""}
-    kept = _lines(doc["text"])[-lines:]
-    text = "".join(kept)
-    exact = "\ufffd" not in text  # a byte that is no UTF-8 was replaced, so lengths differ
-    return {**doc, "offset": int(doc["size"]) - len(text.encode()) if exact else None, "text": text}
+    """The last lines of a log, with the byte offset at which they begin and that from which it goes on."""
+    return store.log(run_id, attempt=attempt, limit=TAIL_BYTES, tail=lines) or _no_byte(attempt)
 
 
-def _lines(text: str) -> list[str]:
-    """Lines end at a line feed and at nothing else: str.splitlines also cuts at controls that logs contain."""
-    return [line for line in re.split(r"(?<=\n)", text) if line]
+def _no_byte(attempt: int | None) -> Doc:
+    return {"attempt": attempt, "offset": 0, "next": 0, "size": 0, "text": ""}
 
 
 def _add_writes(router: APIRouter, store: Reads, control: Control) -> None:

@@ -61,9 +61,18 @@ class Reads(Protocol):
         """Records in ascending order of ``row``; with ``newest`` the last ``limit`` instead of the first."""
 
     def log(
-        self, run_id: str, *, attempt: int | None = None, offset: int | None = None, limit: int = 65536
+        self,
+        run_id: str,
+        *,
+        attempt: int | None = None,
+        offset: int | None = None,
+        limit: int = 65536,
+        tail: int | None = None,
     ) -> Doc | None:
-        """``{"attempt", "offset", "size", "text"}`` in bytes; no offset means the last ``limit`` bytes."""
+        """``{"attempt", "offset", "next", "size", "text"}`` of one look, in bytes; ``next`` is where to go on.
+
+        No offset means the last ``limit`` bytes, of which ``tail`` keeps so many lines.
+        """
 
     def series(self, run_id: str, *, since_s: float) -> Doc:
         """``{"t", "loss", "tokens_per_s", "gpus"}``; ``t`` in Unix seconds, equally long lists, None for missing."""

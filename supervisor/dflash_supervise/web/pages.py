@@ -14,7 +14,7 @@ from dflash_supervise.web.api import found
 from dflash_supervise.web.control import Control, Doc, Reads, Refused
 from dflash_supervise.web.ladder import STALE_NEWS_S
 from dflash_supervise.web.runpage import charts_values, goal_values, log_values, now_values
-from dflash_supervise.web.session import COOKIE_LIFE_S, Sessions
+from dflash_supervise.web.session import COOKIE_LIFE_S, Sessions, next_path
 from dflash_supervise.web.settings import WebSettings
 from dflash_supervise.web.timeline import timeline_values
 from dflash_supervise.web.view import RunView, in_order, incident_view, page_tone, run_view
@@ -147,9 +147,9 @@ def wanted_goal(fields: dict[str, str]) -> Doc:
 
 
 def _add_login(router: APIRouter, settings: WebSettings, sessions: Sessions) -> None:
-    def welcome(request: Request) -> HTMLResponse:
+    def welcome(request: Request, wanted: str) -> HTMLResponse:
         # A page that leads on, not a redirect: a link followed from another site would carry no strict cookie there.
-        answer = HTMLResponse(render.page("welcome.html", tone="ok"))
+        answer = HTMLResponse(render.page("welcome.html", tone="ok", next=next_path(wanted)))
         answer.set_cookie(
             settings.cookie,
             sessions.new_cookie(),
@@ -161,15 +161,19 @@ def _add_login(router: APIRouter, settings: WebSettings, sessions: Sessions) -> 
         return answer
 
     @router.get("/login")
-    def login(request: Request, token: str = "") -> HTMLResponse:
+    def login(request: Request, token: str = "", next: str = "") -> HTMLResponse:
         if token and sessions.use_link(token):
-            return welcome(request)
+            return welcome(request, next)
         return HTMLResponse(
-            render.page("login.html", tone="unknown", used=bool(token), wrong=False), 401 if token else 200
+            render.page("login.html", tone="unknown", used=bool(token), wrong=False, next=next_path(next)),
+            401 if token else 200,
         )
 
     @router.post("/login")
     def login_by_token(request: Request, fields: Fields) -> HTMLResponse:
+        wanted = fields.get("next", "")
         if sessions.token_ok(fields.get("token", "").strip()):
-            return welcome(request)
-        return HTMLResponse(render.page("login.html", tone="unknown", used=False, wrong=True), 401)
+            return welcome(request, wanted)
+        return HTMLResponse(
+            render.page("login.html", tone="unknown", used=False, wrong=True, next=next_path(wanted)), 401
+        )

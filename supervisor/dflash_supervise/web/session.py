@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 import threading
 import time
@@ -13,10 +14,17 @@ LINK_LIFE_S = 60.0
 COOKIE_LIFE_S = 30 * 86400.0
 MAX_LINKS = 32
 
+_RUN_PAGE = re.compile(r"/runs/[a-z0-9_-]{1,200}", re.ASCII)
+
 
 def same(given: str, wanted: str) -> bool:
     """Constant-time comparison; digests first, so that a length tells nothing either."""
     return hmac.compare_digest(_digest(given), _digest(wanted))
+
+
+def next_path(wanted: str) -> str:
+    """Where a login leads: to the page of a run, or to the fleet, whatever else a link may say."""
+    return wanted if _RUN_PAGE.fullmatch(wanted) else "/"
 
 
 class Sessions:

@@ -85,6 +85,13 @@ def test_a_command_that_does_not_exist_is_named_and_ends_the_start(target: str) 
     assert "command_not_found" in ran.stderr
 
 
+def test_a_setting_that_the_trainer_does_not_know_is_a_failed_check_in_its_own_words(target: str) -> None:
+    ran = run("start", target, "--gpus", "none", "--set", "prset=1")
+    assert (ran.returncode, ran.stdout) == (5, ""), ran.stderr
+    assert "error: --set prset=1: prset: unknown key (did you mean preset?)" in ran.stderr
+    assert json.loads(run("ps", "--json", "-a").stdout)["runs"] == []
+
+
 def test_a_wrong_target_is_explained_without_a_daemon(target: str) -> None:
     ran = run("start", "no-path")
     assert ran.returncode == 2 and "absolute path" in ran.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +42,19 @@ def test_without_a_terminal_the_start_is_refused_with_the_line_to_type(stranger:
     assert run(*words[1:]).returncode == 0
     again = run(*start(stranger))
     assert again.returncode == 0, again.stderr
+
+
+def test_the_users_own_ssh_believes_an_accepted_key_and_writes_it_nowhere(stranger: str, sshd: Sshd) -> None:
+    refused = run(*start(stranger)).stderr
+    run(*next(text for text in refused.splitlines() if text.startswith("fix:")).split()[2:])
+    assert run(*start(stranger)).returncode == 0
+    argv = json.loads(run("attach", "first", "--json").stdout)["argv"]
+    own = Path(json.loads(run("config", "path", "--json").stdout)["known_hosts"])
+    before = own.read_text()
+    never = ["-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=accept-new", "-o", "UpdateHostKeys=yes"]
+    look = subprocess.run([argv[0], *never, *argv[2:-1], "true"], capture_output=True, text=True, check=False)
+    assert look.returncode == 0, look.stderr
+    assert (sshd.known_hosts.read_text(), own.read_text()) == ("", before)
 
 
 def test_a_wrong_fingerprint_is_not_trusted(stranger: str) -> None:

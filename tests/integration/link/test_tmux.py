@@ -73,6 +73,16 @@ def test_a_pane_that_ends_at_once_stays_to_be_read(link: HostLink, workspace: Pa
     assert has_session(server, RUN)
 
 
+def test_a_pane_that_has_ended_is_started_again_in_its_session(link: HostLink, workspace: Path) -> None:
+    server = link.tmux()
+    assert start_session(server, RUN, ["/bin/sh", "-c", "exit 2"]).status == "started"
+    until(lambda: server.cmd("display-message", "-p", "-t", f"=dflash-{RUN}:", "#{pane_dead}").stdout == ["1"])
+    odd = ["a b", "end;", "#{pid}"]
+    assert start_session(server, RUN, writer(workspace, *odd), cwd=str(workspace)).status == "started"
+    until(lambda: words_of_pane(workspace) == odd)
+    assert len(server.sessions) == 1
+
+
 def test_the_server_is_our_own_and_closed_to_the_clipboard(link: HostLink, laboratory: Laboratory) -> None:
     for home in (laboratory.host_home, laboratory.home):
         (home / ".tmux.conf").write_text("set -g set-clipboard on\nset -g remain-on-exit off\n")

@@ -22,6 +22,7 @@ class DaemonDouble:
     looks: further states of a run, given out one a look; the last one stays.
     operations: states of an operation, given out in the same way.
     refusals: (method, path) to an error object and its HTTP status.
+    log_limit: bytes of a log that one answer holds at most, whatever was asked for.
     """
 
     runs: list[Doc] = field(default_factory=list)
@@ -30,6 +31,7 @@ class DaemonDouble:
     whys: dict[str, Doc] = field(default_factory=dict)
     records: dict[str, list[Doc]] = field(default_factory=dict)
     logs: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    log_limit: int = 65536
     hosts: list[Doc] = field(default_factory=list)
     refusals: dict[tuple[str, str], tuple[int, Doc]] = field(default_factory=dict)
     goal_answer: Doc = field(default_factory=lambda: {"generation": 2, "acknowledged": True})
@@ -84,7 +86,8 @@ class DaemonDouble:
             case ["hosts", "trust"]:
                 return 200, {"trusted": True}
             case ["login"]:
-                return 200, {"path": "/login?token=once", "expires_s": 60}
+                page = f"&next=/runs/{body['run']}" if "run" in body else ""
+                return 200, {"path": f"/login?token=once{page}", "expires_s": 60}
         return 404, {"detail": "Not Found"}
 
     def _run(self, name: str) -> Doc | None:
@@ -97,12 +100,13 @@ class DaemonDouble:
         newest = max((number for run, number in self.logs if run == name), default=0)
         attempt = int(query.get("attempt", newest))
         body = self.logs.get((name, attempt), b"")
+        limit = min(int(query.get("limit", 65536)), self.log_limit)
+        offset = min(int(query.get("offset", 0)), len(body))
         if "tail" in query:
-            lines = body.decode(errors="replace").splitlines(keepends=True)[-int(query["tail"]) :]
-            return {"attempt": attempt, "offset": None, "size": len(body), "text": "".join(lines)}
-        offset, limit = int(query.get("offset", 0)), int(query.get("limit", 65536))
-        text = body[offset : offset + limit].decode(errors="replace")
-        return {"attempt": attempt, "offset": offset, "size": len(body), "text": text}
+            limit, offset = len(body), len(body) - len(b"".join(body.splitlines(keepends=True)[-int(query["tail"]) :]))
+        data = body[offset : offset + limit]
+        after = offset + len(data)
+        return {"attempt": attempt, "offset": offset, "next": after, "size": len(body), "text": data.decode()}
 
 
 def _next(states: list[Doc]) -> Doc:

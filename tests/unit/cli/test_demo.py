@@ -14,7 +14,7 @@ import pytest
 from dflash_supervise.cli import say
 from dflash_supervise.cli.errors import CliError
 from dflash_supervise.config import load
-from dflash_supervise.demo import place, play, story, telling
+from dflash_supervise.demo import place, play, story, telling, watched
 
 CRASH, HANG = play.EXPECTED
 AT = "2026-11-30 05:00:{:02d},{:03d}"
@@ -192,3 +192,25 @@ def test_lines_of_others_are_no_lines_of_the_trainer() -> None:
     line = log(1, 0, "[train] step=1 loss=oops")
     assert line.number("loss") is None and line.number("step") == 1
     assert replace(line, part="x").part == "x"
+
+
+class GrowingLog:
+    """The daemon's answers about a log that grows with every look, some of them shorter than what was asked for."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body, self.size = body, 0
+
+    def get(self, _path: str, *, attempt: int, offset: int, limit: int) -> dict[str, Any]:
+        self.size = min(self.size + 50, len(self.body))
+        text = self.body[offset : min(offset + 30, self.size)].decode()
+        after = offset + len(text)
+        return {"attempt": attempt, "offset": offset, "next": after, "size": self.size, "text": text}
+
+
+def test_the_demo_reads_every_line_once_however_the_log_is_cut() -> None:
+    lines = [f"2026-11-30 05:00:00,000 INFO [train] step={n} loss=2.0 tok/s=100 tau=-\n" for n in range(40)]
+    api: Any = GrowingLog("".join(lines).encode())
+    seen = watched.Watched()
+    for _look in range(60):
+        seen.lines += watched.new_lines(api, "r", 1, seen)
+    assert [line.number("step") for line in seen.lines] == list(range(40))

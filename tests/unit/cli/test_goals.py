@@ -122,6 +122,12 @@ def test_hold_takes_a_duration_and_release_ends_it(invoke: Invoke, daemon: Daemo
         ("done", [run_doc(verdict="crash", final=True, exit_status=100)], 100),
         ("step=200", [run_doc(verdict="stopped", final=True, exit_status=103)], 103),
         ("first-step", [run_doc(verdict="early_crash", step=None, final=True, exit_status=100)], 100),
+        ("first-step", [run_doc(verdict="completed", step=24, final=True, exit_status=0)], 0),
+        ("step=24", [run_doc(verdict="completed", step=24, final=True, exit_status=0)], 0),
+        ("step=100", [run_doc(step=20), run_doc(verdict="completed", step=24, final=True, exit_status=0)], 3),
+        ("step=100", [run_doc(verdict="completed", step=None, final=True, exit_status=0)], 3),
+        ("incident", [run_doc(verdict="completed", step=24, final=True, exit_status=0)], 3),
+        ("incident", [run_doc(verdict="stopped", final=True, exit_status=103)], 103),
     ],
 )
 def test_wait_exits_0_for_the_event_and_else_as_the_run_ended(
@@ -132,7 +138,21 @@ def test_wait_exits_0_for_the_event_and_else_as_the_run_ended(
     assert invoke("wait", "qwen", "--for", event).code == code
 
 
+def test_wait_says_that_what_it_waits_for_can_come_no_more(invoke: Invoke, daemon: DaemonDouble) -> None:
+    daemon.runs = [run_doc(verdict="completed", step=24, final=True, exit_status=0)]
+    assert "qwen completed at step 24 without step=100" in invoke("wait", "qwen", "--for", "step=100").err
+    ran = invoke("wait", "qwen", "--for", "incident", "--json")
+    assert (ran.code, json.loads(ran.out)["run"]["verdict"]) == (3, "completed")
+
+
 def test_wait_gives_up_after_its_timeout(invoke: Invoke, daemon: DaemonDouble) -> None:
     daemon.runs = [run_doc()]
     assert invoke("wait", "qwen", "--timeout", "0").code == 124
     assert invoke("wait", "qwen", "--for", "nonsense").code == 2
+
+
+def test_a_goal_that_was_replaced_before_the_host_saw_it_is_said_to_be_so(invoke: Invoke, daemon: DaemonDouble) -> None:
+    daemon.runs = [run_doc()]
+    daemon.goal_answer = {"generation": 2, "acknowledged": False, "superseded_by": 3}
+    ran = invoke("restart", "qwen", "--yes")
+    assert ran.code == 6 and "generation 3" in ran.err and "never in force" in ran.err

@@ -83,3 +83,42 @@ def test_no_line_at_all_may_be_asked_for(invoke: Invoke, daemon: DaemonDouble) -
     ran = invoke("logs", "qwen", "-n", "0")
     assert (ran.code, ran.out, ran.err) == (0, "", "")
     assert ("GET", f"/runs/{RUN}/log", {}) in daemon.asked and "tail" not in daemon.queries[-1]
+
+
+def test_following_goes_on_where_the_last_answer_ended_and_says_no_line_twice_or_never(
+    invoke: Invoke, daemon: DaemonDouble
+) -> None:
+    daemon.runs = [run_doc()]
+    daemon.looks[RUN] = [run_doc(), run_doc(verdict="completed", final=True, exit_status=0)]
+    daemon.logs = {(RUN, 1): b"".join(b"%d\n" % n for n in range(100))}
+    daemon.log_limit = 7
+    assert invoke("logs", "qwen", "-f", "-n", "0").out == ""
+    daemon.looks[RUN] = [run_doc(), run_doc(verdict="completed", final=True, exit_status=0)]
+    original = daemon.answer
+
+    def older(method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        status, doc = original(method, path, query, body)
+        if "tail" in query:  # the file was measured, then it grew, then it was read
+            doc["size"] -= 6
+        return status, doc
+
+    daemon.answer = older  # type: ignore[method-assign]  # as a daemon answered whose numbers did not fit its text
+    assert invoke("logs", "qwen", "-f", "-n", "3").out == "97\n98\n99\n"
+
+
+def test_every_attempt_is_followed_also_when_two_began_between_two_looks(invoke: Invoke, daemon: DaemonDouble) -> None:
+    daemon.runs = [run_doc()]
+    daemon.looks[RUN] = [run_doc(), run_doc(attempt=3, verdict="completed", final=True, exit_status=0)]
+    daemon.logs = {(RUN, number): b"a%d\n" % number * 9 for number in (1, 2, 3)}
+    daemon.log_limit = 4
+    original = daemon.answer
+
+    def grow(method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if "tail" in query:
+            return 200, {"attempt": 1, "offset": 0, "next": 3, "size": 3, "text": "a1\n"}
+        return original(method, path, query, body)
+
+    daemon.answer = grow  # type: ignore[method-assign]  # there was one attempt when it was asked first
+    ran = invoke("logs", "qwen", "-f")
+    assert ran.out == "a1\n" * 9 + "a2\n" * 9 + "a3\n" * 9
+    assert "attempt 1 ended, attempt 2 goes on" in ran.err and "attempt 2 ended, attempt 3 goes on" in ran.err

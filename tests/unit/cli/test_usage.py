@@ -210,3 +210,22 @@ def test_a_run_without_tmux_is_not_said_to_have_a_session(invoke: Invoke, daemon
     daemon.operations["runs"] = [{"state": "done", "lines": [], "run_id": daemon.runs[0]["id"]}]
     ran = invoke("start", "lab8:/w", "--detach", "--no-tmux")
     assert "attach" not in ran.err and "look in with: dflash-supervise logs -f qwen" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        ("hold qwen --for 9999999d", "--for"),
+        ("hold qwen --for 366d1s", "--for"),
+        ("wait qwen --timeout " + "9" * 400, "--timeout"),
+        ("stop qwen --timeout 9999999d", "--timeout"),
+        ("restart qwen --timeout 9999999d", "--timeout"),
+    ],
+)
+def test_a_time_longer_than_a_leap_year_is_refused(
+    invoke: Invoke, daemon: DaemonDouble, arguments: str, option: str
+) -> None:
+    ran = invoke(*arguments.split())
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"error: {option}: '") and "is too long; use at most 366d\n" in ran.err
+    assert daemon.asked == []

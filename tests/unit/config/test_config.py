@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_supervise.config import ConfigError, Settings, load, settings_rows
+from dflash_supervise.config import ConfigError, Settings, load, problems, settings_rows
 from dflash_supervise.config.schema import user_config_file
 
 
@@ -67,6 +67,10 @@ def test_an_unknown_key_is_an_error_with_file_key_and_guess(tmp_path: Path, text
         ("[daemon]\nport = 70000\n", "use 1 to 65535"),
         ("[alerts]\ninterval_s = -1\n", "cannot be negative"),
         ("[policy]\npreset = 'bold'\n", "auto, careful, observe"),
+        ("[policy]\ngrace_s = -1\n", "policy.grace_s: is -1.0 .it cannot be negative"),
+        ("[policy]\ngrace_s = inf\n", "policy.grace_s: is inf .use seconds from 0 to 31622400"),
+        ("[policy]\nsuspect_steps = nan\n", "policy.suspect_steps: is nan .use a number from 0 to 1000"),
+        (f"[policy]\ngrace_s = 1{'0' * 400}\n", "policy.grace_s: is too large a number"),
         ("[daemon]\nallowed_hosts = 'x'\n", "a list of strings"),
         ("[slack]\nwebhook = { file = 'a', env = 'B' }\n", "must be a string"),
         ("daemon = 3\n", "must be a table"),
@@ -192,3 +196,42 @@ def test_a_wrong_preset_names_its_key_once() -> None:
     with pytest.raises(ConfigError) as error:
         load(files=(), environ={"DFLASH_SUPERVISE_POLICY_PRESET": "bold"})
     assert error.value.message.count("policy.preset") == 1
+
+
+def test_everything_that_is_wrong_is_told_at_once_and_loading_stops_at_the_first(tmp_path: Path) -> None:
+    first = write(
+        tmp_path / "a.toml",
+        "[daemon]\nprot = 1\nport = 70000\nhost = 5\n[deamon]\nport = 1\n[policy]\npreset = 'bold'\ngrace_s = -1\n"
+        "[alerts]\nreminders = 2\n",
+    )
+    torn = write(tmp_path / "b.toml", "[daemon\n")
+    environ = {"DFLASH_SUPERVISE_NONE_SUCH": "1", "DFLASH_SUPERVISE_ALERTS_REMINDERS": "many"}
+    found = problems(files=(first, torn, tmp_path / "c.toml"), environ=environ)
+    assert [(Path(one.where).name, one.key) for one in found] == [
+        ("a.toml", "daemon.prot"),
+        ("a.toml", "daemon.port"),
+        ("a.toml", "daemon.host"),
+        ("a.toml", "deamon"),
+        ("a.toml", "policy.preset"),
+        ("a.toml", "policy.grace_s"),
+        ("b.toml", ""),
+        ("c.toml", ""),
+        ("environment DFLASH_SUPERVISE_NONE_SUCH", "none"),
+        ("environment DFLASH_SUPERVISE_ALERTS_REMINDERS", "alerts.reminders"),
+    ]
+    assert all("\n" not in one.message for one in found)
+    with pytest.raises(ConfigError) as error:
+        load(files=(first,), environ={})
+    assert error.value.key == "daemon.prot"
+    assert problems(files=(), environ={}) == ()
+
+
+def test_a_range_holds_also_where_a_later_layer_hides_the_value(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="use 1 to 65535"):
+        load_text(tmp_path, "[daemon]\nport = 70000\n", DFLASH_SUPERVISE_DAEMON_PORT="8000")
+
+
+def test_a_secret_in_a_variable_that_is_no_json_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"DFLASH_SUPERVISE_SLACK_WEBHOOK: slack\.webhook: is not JSON") as error:
+        load_text(tmp_path, "", DFLASH_SUPERVISE_SLACK_WEBHOOK='{"file": hidden')
+    assert "hidden" not in str(error.value) and error.value.__cause__ is None

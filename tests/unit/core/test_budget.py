@@ -8,7 +8,7 @@ import pytest
 
 from dflash_supervise.core import budget
 from dflash_supervise.core.memory import EndedAttempt, Memory, Restart
-from dflash_supervise.core.policy import Policy
+from dflash_supervise.core.policy import MOST_COUNT, MOST_FACTOR, MOST_S, Policy, out_of_range
 from dflash_supervise.core.respond import respond
 from dflash_supervise.core.verdicts import Verdict
 
@@ -118,3 +118,29 @@ def test_a_remedy_is_tried_once_and_only_if_the_policy_allows_it() -> None:
     assert respond(end, Memory(remedies=("process_workers",)), allowed, "bundled", 0.0).remedies == ()
     assert "with process workers" in respond(end, Memory(), allowed, "bundled", 0.0).text
     assert respond(end, Memory(), POLICY, "bundled", 0.0).remedies == (), "the bundled trainer has none yet"
+
+
+def test_a_back_off_never_grows_beyond_what_a_number_holds() -> None:
+    widest = Policy(backoff_s=MOST_S, backoff_factor=MOST_FACTOR, backoff_max_s=60.0, window_s=MOST_S)
+    memory = Memory(restarts=restarted(*[1.0] * 1000))
+    assert 60.0 <= budget.backoff_s(memory, ended(cause="nccl_timeout"), widest, 100_000.0) <= 66.0
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("grace_s", MOST_S, None),
+        ("grace_s", 2 * MOST_S, "366 days"),
+        ("grace_s", float("nan"), "366 days"),
+        ("suspect_steps", MOST_FACTOR, None),
+        ("suspect_steps", float("inf"), "from 0 to 1000"),
+        ("max_restarts", MOST_COUNT, None),
+        ("max_restarts", MOST_COUNT + 1, "from 0 to"),
+        ("max_restarts", -1, "negative"),
+        ("preset", "auto", None),
+        ("remedies", ("x",), None),
+    ],
+)
+def test_a_number_of_the_policy_has_a_range(field: str, value: object, said: str | None) -> None:
+    found = out_of_range(field, value)
+    assert (found is None) is (said is None) and (said or "") in (found or "")

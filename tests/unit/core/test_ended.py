@@ -89,6 +89,26 @@ def test_the_exit_says_what_it_was(ended: ExitReading, kind: str, want: tuple[Ve
     assert judged(ended, kind=kind) == want
 
 
+@pytest.mark.parametrize(
+    ("ended", "log", "line"),
+    [
+        (ExitReading(None, 9), WORDS, ""),
+        (ExitReading(None, 15), WORDS, ""),
+        (ExitReading(None, 9, oom_kills=1), WORDS, ""),
+        (ExitReading(None, 1), WORDS, ""),
+        (ExitReading(None, 9), traced(causes=(CauseMatch("killed_externally", "slurmstepd: CANCELLED", 9),)), "slurm"),
+        (ExitReading(None, 11), WORDS, "step=9 loss=1"),
+        (ExitReading(3, None), WORDS, "step=9 loss=1"),
+    ],
+)
+def test_who_was_killed_could_not_say_so_and_its_last_line_is_no_key_line(
+    ended: ExitReading, log: LogReading, line: str
+) -> None:
+    end = judge_end(view(ended, log), "foreign")
+    assert end is not None and end.key_line.startswith(line) and bool(end.key_line) == bool(line)
+    assert ("log" in [row.what for row in end.evidence]) == bool(line)
+
+
 def test_before_the_first_step_a_crash_is_early_and_an_unread_log_is_not_an_empty_one() -> None:
     assert judged(ExitReading(None, 11), step=None)[0] is Verdict.EARLY_CRASH
     assert judged(ExitReading(1, None), Missing("not read"), step=None) == (Verdict.EARLY_CRASH, "none")

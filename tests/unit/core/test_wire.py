@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from dflash_supervise import wire
@@ -55,11 +57,30 @@ def test_an_action_carries_its_name() -> None:
         ({"uuid": "u", "index": "0"}, "expected int"),
         ({"uuid": "u", "index": 0, "xids": 5}, "expected a list"),
         ({"uuid": "u", "index": 0, "util_pct": "high"}, "fits none of its types"),
+        ({"uuid": "u", "index": 10**400}, "no number of ours"),
+        ({"uuid": "u", "index": 0, "age_s": 10**400}, "GpuReading.age_s"),
+        ({"uuid": "u", "index": 0, "age_s": float("inf")}, "GpuReading.age_s"),
+        ({"uuid": "u", "index": 0, "age_s": float("nan")}, "GpuReading.age_s"),
     ],
 )
 def test_a_wrong_shape_names_class_and_field(data: object, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         wire.from_json(GpuReading, data)
+
+
+def test_a_row_of_another_length_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Pair:
+        both: tuple[int, str]
+
+    assert wire.from_json(Pair, {"both": [1, "a"]}) == Pair((1, "a"))
+    with pytest.raises(ValueError, match=r"Pair\.both: expected 2 items, got 1"):
+        wire.from_json(Pair, {"both": [1]})
+
+
+def test_a_number_that_json_has_not_is_written_as_unknown() -> None:
+    seen = ProgressReading("training", 7, loss=float("nan"), tau=float("inf"))
+    assert wire.to_json(seen) == {"phase": "training", "step": 7, "loss": None, "tau": None}
 
 
 def test_a_union_without_a_fitting_class_is_refused() -> None:

@@ -21,6 +21,9 @@ class FakeHost:
     """What lives on the host and outlasts links and daemons."""
 
     look: Doc = field(default_factory=dict)
+    config: Doc = field(
+        default_factory=lambda: {"settings": "right", "message": ""}
+    )  # what the trainer says of its settings
     specs: dict[str, Doc] = field(default_factory=dict)
     contexts: dict[str, Doc] = field(default_factory=dict)
     options: dict[str, Doc] = field(default_factory=dict)
@@ -64,6 +67,9 @@ class FakeHost:
         found = {"ok": True, "python": python, "tried": [], "tmux": {"path": "tmux"}, "gpus": gpus, "blockers": []}
         return {**found, "live_run": live, **self.look}
 
+    def _check_config(self, op: Doc) -> Doc:
+        return self.config
+
     def _set_options(self, op: Doc) -> Doc:
         self.options[op["run_id"]] = op["options"]
         return {}
@@ -91,7 +97,8 @@ class FakeHost:
 
     def _ensure_agent(self, op: Doc) -> Doc:
         self.on_ensure(self, op["run_id"])
-        return {"pid": 77, "started": True}
+        code = f"{op['workspace']}/.dflash/agent/{'f' * 64}"
+        return {"pid": 77, "started": True, "command": ["/usr/bin/python3", "-IS", code]}
 
     def _tmux(self, op: Doc) -> Doc:
         return {"rc": 0, "out": "", "err": ""}

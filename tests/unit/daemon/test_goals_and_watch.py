@@ -8,7 +8,7 @@ import pytest
 
 from dflash_supervise.daemon import adopt, goals, launch
 from dflash_supervise.daemon.operations import Failed
-from dflash_supervise.daemon.request import parse_start
+from dflash_supervise.daemon.request import parse_adopt, parse_start
 from dflash_supervise.link import errors
 from dflash_supervise.web.control import Refused
 from tests.unit.daemon.conftest import Bench
@@ -18,7 +18,7 @@ from tests.unit.store.writing import Writer, spec, told
 Doc = dict[str, Any]
 
 
-def started(made: Bench) -> tuple[str, Writer]:
+def started(made: Bench, **more: Any) -> tuple[str, Writer]:
     writers: list[Writer] = []
 
     def launches(host: FakeHost, run_id: str) -> None:
@@ -31,7 +31,7 @@ def started(made: Bench) -> tuple[str, Writer]:
 
     made.host.on_ensure = launches
     operation = made.operation()
-    launch.start(made.parts, parse_start({"target": "lab8:/w", "command": ["x", "y"]}, {}), operation)
+    launch.start(made.parts, parse_start({"target": "lab8:/w", "command": ["x", "y"], **more}, {}), operation)
     assert operation.run_id is not None
     made.host.asked.clear()
     return operation.run_id, writers[0]
@@ -84,6 +84,74 @@ def test_an_ended_run_takes_no_goal_but_a_restart(made: Bench) -> None:
     assert run_of(made, run_id)["verdict"] == "starting"
     with pytest.raises(Refused, match="no run"):
         goals.set_goal(made.parts, "none", {"want": "run"})
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_restart_sees_to_the_session_of_a_run_that_was_started_with_one(made: Bench, away: bool) -> None:
+    run_id, write = started(made)
+    made.host.write(write.verdict("crash", cause="bug_in_code", final=True))
+    if away:
+        made.host.links[0].cut()
+    goals.set_goal(made.parts, run_id, {"want": "run", "end_attempt": 1})
+    if away:
+        made.host.links[0].reconnect()
+        made.tick()
+    assert [op["op"] for op in made.host.asked] == ["spec", "ensure_agent", "tmux"]
+    argv = made.host.ops("tmux")[0]["argv"]
+    assert f"dflash-{run_id}" in argv and argv[-2:] == ["show", f"/w/.dflash/runs/{run_id}"]
+
+
+def test_a_restart_makes_no_session_where_none_was_wanted_and_does_not_hang_on_one(made: Bench) -> None:
+    without, write = started(made, no_tmux=True)
+    made.host.write(write.verdict("crash", cause="bug_in_code", final=True))
+    goals.set_goal(made.parts, without, {"want": "run", "end_attempt": 1})
+    assert made.host.ops("tmux") == []
+    made.host.live.clear()
+    made.clock.now += 60
+    run_id, write = started(made, name="other")
+    made.host.write(write.verdict("crash", cause="bug_in_code", final=True))
+    made.host.refuse["tmux"] = errors.AgentRefusal("tmux_stuck", "tmux did not answer within 20 s")
+    assert goals.set_goal(made.parts, run_id, {"want": "run", "end_attempt": 1})["delivered"]
+
+
+def test_an_agent_that_is_started_again_has_its_session_again(made: Bench) -> None:
+    run_id, _write = started(made)
+    made.tick(40)
+    assert [op["op"] for op in made.host.asked] == ["ensure_agent", "tmux"]
+    assert f"dflash-{run_id}" in made.host.ops("tmux")[0]["argv"]
+
+
+def test_a_goal_that_a_newer_one_replaced_before_the_agent_saw_it_is_not_acknowledged(made: Bench) -> None:
+    run_id, write = started(made)
+    asked: list[str] = []
+
+    def both(host: FakeHost, run_id: str) -> None:
+        asked.append(run_id)
+        if len(asked) == 1:
+            made.parts.handover.change(run_id, {"want": "hold"})
+            host.write(write.spec(3, "hold"))
+
+    made.host.on_ensure = both
+    answer = goals.set_goal(made.parts, run_id, {"want": "stop"})
+    assert answer["acknowledged"] is False and answer["superseded_by"] == 3
+
+
+def test_a_release_takes_no_restart_back_that_the_host_has_not_seen(made: Bench) -> None:
+    run_id, write = started(made)
+    made.host.links[0].cut()
+    goals.set_goal(made.parts, run_id, {"want": "run", "end_attempt": 1})
+    goals.set_goal(made.parts, run_id, {"want": "run"})
+    assert made.store.spec(run_id)["spec"]["goal"]["end_attempt"] == 1
+    made.store.apply(run_id, [write.spec(3, end_attempt=1)])
+    goals.set_goal(made.parts, run_id, {"want": "run"})
+    assert made.store.spec(run_id)["spec"]["goal"]["end_attempt"] is None
+
+
+def test_a_restart_of_another_attempt_than_the_newest_is_refused(made: Bench) -> None:
+    run_id, _write = started(made)
+    for number in (0, 2, 10**9):
+        with pytest.raises(Refused, match="is not the newest: that is attempt 1"):
+            goals.set_goal(made.parts, run_id, {"want": "run", "end_attempt": number})
 
 
 def test_what_could_not_be_started_again_takes_no_restart(made: Bench) -> None:
@@ -232,25 +300,30 @@ def test_a_start_cut_short_by_a_kill_is_closed_or_found_by_asking_the_host(made:
 
 def test_adopting_a_session_observes_only(made: Bench) -> None:
     operation = made.operation()
-    adopt.adopt(made.parts, {"target": "lab8:/w", "tmux": "train", "log": "/w/out.log"}, {"grace_s": 9.0}, operation)
+    adopt.adopt(
+        made.parts,
+        parse_adopt({"target": "lab8:/w", "tmux": "train", "log": "/w/out.log"}),
+        {"grace_s": 9.0},
+        operation,
+    )
     assert operation.run_id is not None
     there = made.host.specs[operation.run_id]
     assert (there["kind"], there["policy"]["preset"]) == ("adopted", "observe")
     assert there["adopt"] == {"tmux": "train", "pid": None, "log": "/w/out.log"}
     assert operation.run_id not in made.host.contexts
     with pytest.raises(Refused, match="absolute"):
-        adopt.adopt(made.parts, {"target": "lab8:/w", "pid": 5, "log": "out.log"}, {}, made.operation())
+        adopt.adopt(made.parts, parse_adopt({"target": "lab8:/w", "pid": 5, "log": "out.log"}), {}, made.operation())
 
 
 def test_a_process_that_is_watched_already_is_not_adopted_again(made: Bench) -> None:
     run_id, write = started(made)
     made.host.write(write("attempt_start", attempt=2, pid=4321, because="", remedies=[]))
     with pytest.raises(Failed, match=f"watched already, as {run_id}") as failed:
-        adopt.adopt(made.parts, {"target": "lab8:/w", "pid": 4321}, {}, made.operation())
+        adopt.adopt(made.parts, parse_adopt({"target": "lab8:/w", "pid": 4321}), {}, made.operation())
     assert failed.value.doc["exit_code"] == 6
     made.host.write(write.verdict("stopped", final=True))
     operation = made.operation()
-    adopt.adopt(made.parts, {"target": "lab8:/w", "pid": 4321}, {}, operation)
+    adopt.adopt(made.parts, parse_adopt({"target": "lab8:/w", "pid": 4321}), {}, operation)
     assert operation.run_id is not None and any("no log is named" in line for line in operation.lines)
 
 
@@ -259,7 +332,7 @@ def test_a_run_that_is_new_on_a_host_known_for_long_is_given_its_time_to_speak(m
     made.tick(1000)
     made.host.asked.clear()
     operation = made.operation()
-    adopt.adopt(made.parts, {"target": "lab8:/w", "tmux": "train"}, {}, operation)
+    adopt.adopt(made.parts, parse_adopt({"target": "lab8:/w", "tmux": "train"}), {}, operation)
     assert operation.run_id is not None
     made.host.asked.clear()
     made.tick()
@@ -300,7 +373,7 @@ def test_adopting_what_is_not_there_says_what_is_and_leaves_no_run(
 ) -> None:
     made.host.there = {"pid": None, "sessions": sessions}
     with pytest.raises(Failed) as error:
-        adopt.adopt(made.parts, {"target": "lab8:/w", **what}, {}, made.operation())
+        adopt.adopt(made.parts, parse_adopt({"target": "lab8:/w", **what}), {}, made.operation())
     assert (error.value.doc["message"], error.value.doc["exit_code"]) == (said, 5)
     assert made.store.runs() == [] and made.host.specs == {} and made.host.options == {}
 
@@ -312,7 +385,7 @@ def test_taking_over_raises_the_generation_and_does_not_tell_the_history_again(m
     made.host.write(write.attempt_start(1))
     made.host.write(write.incident("crash", "segfault"))
     operation = made.operation()
-    adopt.adopt(made.parts, {"target": "lab8:/w"}, {}, operation)
+    adopt.adopt(made.parts, parse_adopt({"target": "lab8:/w"}), {}, operation)
     assert operation.doc()["run_ids"] == [write.run]
     assert (made.host.specs[write.run]["owner"], made.host.specs[write.run]["generation"]) == ("sup-1", 4)
     assert len(made.store.records(write.run)) == 3 and told(made.store) == []
@@ -323,7 +396,7 @@ def test_taking_over_raises_the_generation_and_does_not_tell_the_history_again(m
 
 def test_taking_over_an_empty_workspace_says_what_to_name(made: Bench) -> None:
     with pytest.raises(Failed, match="no run of ours") as error:
-        adopt.adopt(made.parts, {"target": "lab8:/w"}, {}, made.operation())
+        adopt.adopt(made.parts, parse_adopt({"target": "lab8:/w"}), {}, made.operation())
     assert "--tmux" in error.value.doc["fix"]
 
 
@@ -357,12 +430,12 @@ def test_a_run_that_ended_just_now_is_followed_on_for_the_rest_of_its_log(made: 
     later.store.close()
 
 
-def test_the_pane_uses_the_agent_where_the_link_unpacked_it(made: Bench) -> None:
+def test_the_pane_uses_the_code_that_its_own_workspace_holds(made: Bench) -> None:
     started(made)
     operation = made.operation()
     made.host.live.clear()
     made.host.on_ensure = lambda host, run_id: host.write(Writer(run=run_id).attempt_start(1))
     launch.start(made.parts, parse_start({"target": "lab8:/other", "command": ["x", "y"]}, {}), operation)
     pane = made.host.ops("tmux")[-1]["argv"]
-    assert pane[-3] == f"/w/.dflash/agent/{'f' * 64}"
+    assert pane[-3] == f"/other/.dflash/agent/{'f' * 64}"
     assert pane[-1] == f"/other/.dflash/runs/{operation.run_id}"

@@ -52,7 +52,7 @@ def test_a_bundled_start_pushes_hands_over_and_waits_for_the_first_attempt(made:
     made.host.on_ensure = launches
     done = start(made, env={"TOKEN": "s3cret"}, set=["optim.lr=1e-3"])
     run_id = done["run_id"]
-    assert [op["op"] for op in made.host.asked] == ["preflight", "spec", "tmux", "ensure_agent"]
+    assert [op["op"] for op in made.host.asked] == ["preflight", "check_config", "spec", "ensure_agent", "tmux"]
     spec, context = made.host.specs[run_id], made.host.contexts[run_id]
     assert (spec["kind"], spec["generation"], spec["owner"], spec["gpus"]) == ("bundled", 1, "sup-1", "all")
     assert spec["policy"]["preset"] == "auto" and spec["policy"]["max_restarts"] == 3
@@ -75,7 +75,15 @@ def test_a_foreign_command_is_careful_and_travels_as_it_was_typed(made: Bench) -
     assert made.host.specs[run_id]["policy"]["preset"] == "careful"
     assert made.host.specs[run_id]["trainer_hash"] is None
     assert made.host.contexts[run_id] == {"argv": ["python", "train.py", "--x"], "cwd": "/w", "env": {}, "umask": None}
-    assert made.host.ops("tmux") == []
+    assert made.host.ops("tmux") == [] and made.host.specs[run_id]["tmux"] is False
+
+
+def test_a_session_that_the_host_does_not_give_costs_the_run_nothing(made: Bench) -> None:
+    made.host.on_ensure = launches
+    made.host.refuse["tmux"] = errors.AgentRefusal("tmux_stuck", "tmux did not answer within 20 s")
+    done = start(made)
+    assert "no tmux session: tmux did not answer within 20 s" in str(done)
+    assert done["run_id"] in made.host.live
 
 
 def test_indices_become_the_uuids_that_the_host_names(made: Bench) -> None:
@@ -94,6 +102,36 @@ def test_options_for_the_agent_are_there_before_it_looks(made: Bench) -> None:
     assert made.host.options == {run_id: {"tick_s": 0.1}}
     assert [op["op"] for op in made.host.asked][:2] == ["set_options", "preflight"]
     assert made.host.ops("preflight")[0]["run_id"] == run_id
+
+
+def test_settings_that_the_trainer_refuses_are_a_failed_check_in_its_own_words_and_cost_no_launch(made: Bench) -> None:
+    sentence = "--set prset=1: prset: unknown key (did you mean preset?)"
+    made.host.config = {"settings": "wrong", "message": sentence}
+    with pytest.raises(Failed) as error:
+        start(made, set=["prset=1"])
+    assert (error.value.doc["code"], error.value.doc["message"]) == ("config_error", sentence)
+    assert error.value.doc["exit_code"] == 5
+    assert made.store.runs() == [] and made.host.specs == {}
+    asked = made.host.ops("check_config")[0]["context"]
+    assert asked["argv"] == ["/w/.venv/bin/python", "-m", "dflash_trainer", "train", "--set", "prset=1"]
+
+
+def test_a_live_run_is_not_replaced_for_settings_that_the_trainer_refuses(made: Bench) -> None:
+    made.host.on_ensure = launches
+    live = start(made)["run_id"]
+    made.host.look = {"live_run": live}
+    made.host.config = {"settings": "wrong", "message": "--set prset=1: prset: unknown key"}
+    with pytest.raises(Failed, match="unknown key"):
+        start(made, set=["prset=1"], replace=True)
+    assert [spec["goal"]["want"] for spec in made.host.specs.values()] == ["run"]
+
+
+def test_settings_that_could_not_be_checked_are_said_to_be_so_and_stop_nothing(made: Bench) -> None:
+    made.host.config = {"settings": "unknown", "message": "the trainer did not answer within 45 s"}
+    made.host.on_ensure = launches
+    operation = made.operation()
+    launch.start(made.parts, parse_start({"target": "gpubox:/w"}, {}), operation)
+    assert "the settings could not be checked: the trainer did not answer within 45 s" in str(operation.doc())
 
 
 def test_a_live_run_refuses_the_start_with_the_ways_out_and_nothing_is_kept(made: Bench) -> None:

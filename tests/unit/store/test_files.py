@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from dflash_supervise.store import LogFiles, Store
+from dflash_supervise.store.logs import LogPart, Piece
 from tests.unit.store.writing import RUN, Writer, open_store, told
 
 
@@ -97,8 +98,11 @@ def test_log_bytes_come_back_as_they_went_in_and_doubles_are_dropped(tmp_path: P
     files.append("r", 1, 0, b"0123456")
     files.append("r", 1, 3, b"3456789ab")
     files.append("r", 1, 0, b"01")
-    assert files.read("r", 1, 0, 100) == (b"0123456789ab", 12)
-    assert files.read("r", 1, 4, 3) == (b"456", 7)
+    assert files.read("r", 1, 0, 100) == LogPart(0, 12, 12, b"0123456789ab")
+    assert files.read("r", 1, 4, 3) == LogPart(4, 7, 12, b"456")
+    assert files.read("r", 1, None, 3) == LogPart(9, 12, 12, b"9ab")
+    assert files.read("r", 1, 99, 3) == LogPart(12, 12, 12, b""), "beyond the end is the end"
+    assert files.read("r", 2, 5, 3) == LogPart(0, 0, 0, b"")
     assert files.size("r", 1) == 12
     assert (files.newest_attempt("r"), files.newest_attempt("other")) == (1, None)
 
@@ -108,9 +112,9 @@ def test_the_head_and_the_tail_stay_and_the_gap_is_one_line(tmp_path: Path) -> N
     data = bytes(range(48, 48 + 70))
     for offset in range(0, 70, 7):
         files.append("r", 1, offset, data[offset : offset + 7])
-    shown, after = files.read("r", 1, 0, 1000)
-    assert shown.startswith(data[:10] + b"\n[dflash] 40 bytes are not kept here\n")
-    assert shown.endswith(data[50:]) and after == 70
+    shown = files.read("r", 1, 0, 1000)
+    assert shown.data == data[:10] + b"\n[dflash] 40 bytes are not kept here\n" + data[50:]
+    assert (shown.offset, shown.next, shown.size) == (0, 70, 70)
     assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) <= 30
 
 
@@ -118,7 +122,59 @@ def test_bytes_that_never_came_are_a_gap_too(tmp_path: Path) -> None:
     files = logs(tmp_path)
     files.append("r", 1, 0, b"abc\n")
     files.append("r", 1, 8, b"xyz")
-    assert files.read("r", 1, 0, 100)[0] == b"abc\n[dflash] 4 bytes are not kept here\nxyz"
+    assert files.read("r", 1, 0, 100).data == b"abc\n[dflash] 4 bytes are not kept here\nxyz"
+
+
+@pytest.mark.parametrize(
+    ("lines", "want"),
+    [
+        (0, LogPart(20, 20, 20, b"")),
+        (1, LogPart(17, 20, 20, b"z\x0by")),
+        (2, LogPart(12, 20, 20, b"xy\rx\nz\x0by")),
+        (3, LogPart(4, 20, 20, b"def\n[dflash] 5 bytes are not kept here\nxy\rx\nz\x0by")),
+        (9, LogPart(0, 20, 20, b"abc\ndef\n[dflash] 5 bytes are not kept here\nxy\rx\nz\x0by")),
+    ],
+)
+def test_the_last_lines_are_cut_at_line_feeds_and_begin_at_a_byte_of_the_log(
+    tmp_path: Path, lines: int, want: LogPart
+) -> None:
+    files = logs(tmp_path)
+    files.append("r", 1, 0, b"abc\ndef")
+    files.append("r", 1, 12, b"xy\rx\nz\x0by")
+    assert files.read("r", 1, None, 1000, lines=lines) == want
+
+
+def test_a_log_that_grows_while_it_is_read_is_told_as_of_one_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path)
+    store.append_log(RUN, 1, 0, b"one\n")
+    listed = LogFiles._pieces
+
+    def grown(self: LogFiles, folder: Path) -> list[Piece]:
+        found = listed(self, folder)
+        with found[0].path.open("ab") as file:
+            file.write(b"more\n")
+        return found
+
+    monkeypatch.setattr(LogFiles, "_pieces", grown)
+    first = store.log(RUN, tail=5)
+    assert first == {"attempt": 1, "offset": 0, "next": 4, "size": 4, "text": "one\n"}
+    assert store.log(RUN, offset=4) == {"attempt": 1, "offset": 4, "next": 9, "size": 9, "text": "more\n"}
+
+
+def test_a_character_that_came_in_two_halves_is_read_whole(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    whole = "n\u00e9\u20ac\n".encode()
+    shown, at = "", 0
+    for cut in range(1, len(whole) + 1):
+        store.append_log(RUN, 1, 0, whole[:cut])
+        part = store.log(RUN, offset=at)
+        assert part is not None and part["size"] == cut
+        shown, at = shown + part["text"], part["next"]
+    assert (shown, at) == ("n\u00e9\u20ac\n", len(whole))
+    tiny = store.log(RUN, offset=1, limit=1)
+    assert tiny is not None and (tiny["text"], tiny["next"]) == ("\ufffd", 2), "a limit below a character moves on"
 
 
 def test_a_log_is_read_by_offset_by_tail_and_by_attempt(tmp_path: Path) -> None:

@@ -94,3 +94,8 @@ def test_a_view_of_an_older_version_is_still_shown(tmp_path: Path) -> None:
     shown = view.of_attempt(old, 1, final=False)
     assert (shown["step"], shown["tokens_per_s"], shown["attempt_ended"]) == (7, 3.0, None)
     assert view.of_attempt({}, None, final=False)["step"] is None
+
+
+def test_a_moment_that_no_calendar_has_is_none() -> None:
+    assert [view.rfc3339(at) for at in (None, -1.0, 1e15, float("inf"), float("nan"))] == [None] * 5
+    assert view.rfc3339(0.0) == "1970-01-01T00:00:00.000Z"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -59,14 +60,24 @@ class FakeStore:
         return found[-limit:] if newest else found[:limit]
 
     def log(
-        self, run_id: str, *, attempt: int | None = None, offset: int | None = None, limit: int = 65536
+        self,
+        run_id: str,
+        *,
+        attempt: int | None = None,
+        offset: int | None = None,
+        limit: int = 65536,
+        tail: int | None = None,
     ) -> Doc | None:
         if run_id not in self.logs or (attempt is not None and attempt != self.logs[run_id][0]):
             return None
         number, data = self.logs[run_id]
         at = max(0, len(data) - limit) if offset is None else offset
-        text = data[at : at + limit].decode("utf-8", "replace")
-        return {"attempt": number, "offset": at, "size": len(data), "text": text}
+        part = data[at : at + limit]
+        after = at + len(part)
+        if tail is not None:
+            part = b"".join(re.findall(rb"[^\n]*\n|[^\n]+", part)[-tail:])
+        text = part.decode("utf-8", "replace")
+        return {"attempt": number, "offset": after - len(part), "next": after, "size": len(data), "text": text}
 
     def series(self, run_id: str, *, since_s: float) -> Doc:
         return self.series_docs.get(run_id, {"t": [], "loss": [], "tokens_per_s": [], "gpus": {}})

@@ -56,13 +56,21 @@ def test_the_tail_of_a_log_counts_lines_by_line_feeds_alone(dashboard: Dashboard
     dashboard.store.logs[run["id"]] = (1, "one\ntwo \x0b\u2028 still two\nthr\u00e9e\n".encode())
     answer = dashboard.program().get("/api/v1/runs/qwen-b16/log?tail=2").json()
     assert answer["text"] == "two \x0b\u2028 still two\nthr\u00e9e\n"
-    assert answer["offset"] == 4
-    assert answer["size"] == len("one\ntwo \x0b\u2028 still two\nthr\u00e9e\n".encode())
+    size = len("one\ntwo \x0b\u2028 still two\nthr\u00e9e\n".encode())
+    assert (answer["offset"], answer["next"], answer["size"]) == (4, size, size)
+
+
+def test_the_tail_of_a_log_with_bytes_that_are_no_text_still_says_where_it_begins(dashboard: Dashboard) -> None:
+    run = dashboard.store.run("qwen-b16")
+    assert run is not None
+    dashboard.store.logs[run["id"]] = (1, b"one\ntw\xff\xffo\n")
+    answer = dashboard.program().get("/api/v1/runs/qwen-b16/log?tail=1").json()
+    assert answer == {"attempt": 1, "offset": 4, "next": 10, "size": 10, "text": "tw\ufffd\ufffdo\n"}
 
 
 def test_a_log_that_does_not_exist_is_empty_and_no_error(dashboard: Dashboard) -> None:
     answer = dashboard.program().get("/api/v1/runs/seed-picture/log").json()
-    assert answer == {"attempt": None, "offset": 0, "size": 0, "text": ""}
+    assert answer == {"attempt": None, "offset": 0, "next": 0, "size": 0, "text": ""}
 
 
 def test_a_loss_that_is_no_number_is_null(dashboard: Dashboard) -> None:
@@ -89,6 +97,9 @@ def test_a_start_is_handed_on_as_it_came(dashboard: Dashboard) -> None:
         ("/adopt", {"target": 5}, "target"),
         ("/runs/qwen-b16/goal", {"want": "explode", "yes": True}, "want"),
         ("/runs/qwen-b16/goal", {"want": "hold", "hold_for_s": -1, "yes": True}, "hold_for_s"),
+        ("/runs/qwen-b16/goal", {"want": "hold", "hold_for_s": 1e15, "yes": True}, "hold_for_s"),
+        ("/runs/qwen-b16/goal", {"want": "run", "end_attempt": -1, "yes": True}, "end_attempt"),
+        ("/runs/qwen-b16/goal", {"want": "run", "end_attempt": True, "yes": True}, "end_attempt"),
         ("/runs/qwen-b16/goal", {"want": "stop", "yes": True, "sudo": 1}, "sudo"),
         ("/hosts/trust", {"target": "lab8:/w"}, "fingerprint"),
     ],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 
-from dflash_supervise.web.session import COOKIE_LIFE_S, LINK_LIFE_S, MAX_LINKS, Sessions
+from dflash_supervise.web.session import COOKIE_LIFE_S, LINK_LIFE_S, MAX_LINKS, Sessions, next_path
 from dflash_supervise.web.settings import WebSettings
 from tests.unit.web.conftest import TOKEN, Dashboard
 
@@ -86,3 +88,60 @@ def test_a_short_token_is_our_own_mistake_and_never_shown() -> None:
     with pytest.raises(ValueError, match="256 bits"):
         WebSettings(token="short", port=8000)
     assert TOKEN not in repr(WebSettings(token=TOKEN, port=8000))
+
+
+HOSTILE = [
+    "//evil",
+    "/\\evil",
+    "\\\\evil",
+    "https://evil",
+    "https:evil",
+    "javascript:alert(1)",
+    "%2f%2fevil",
+    "/runs/../..//evil",
+    "/runs/%2e%2e",
+    "/runs//evil",
+    "/runs/a/goal",
+    "/runs/a\n",
+    "/runs/a\r\nset-cookie: x=1",
+    "/runs/a?x=//evil",
+    "/runs/a#@evil",
+    "/runs/a@evil",
+    "/runs/A",
+    "/runs/\uff41",
+    '/runs/"><script>',
+    "/runs/a; url=//evil",
+    " /runs/a",
+    "/runs/",
+    "/runs/" + "a" * 500,
+    "",
+]
+
+
+def test_a_link_for_a_run_leads_to_its_page_also_by_way_of_the_token(dashboard: Dashboard) -> None:
+    run_id = dashboard.program().get("/api/v1/runs/qwen-b16").json()["id"]
+    path = dashboard.program().post("/api/v1/login", json={"run": "qwen-b16"}).json()["path"]
+    assert f'content="0; url=/runs/{run_id}"' in dashboard.client().get(path).text
+    used = dashboard.client(accept="text/html").get(path)
+    assert used.status_code == 401 and f'name="next" value="/runs/{run_id}"' in used.text
+    client = dashboard.client(origin="http://localhost:8000", sec_fetch_site="same-origin", accept="text/html")
+    wrong = client.post("/login", data={"token": "nonsense", "next": f"/runs/{run_id}"})
+    assert f'name="next" value="/runs/{run_id}"' in wrong.text
+    right = client.post("/login", data={"token": TOKEN, "next": f"/runs/{run_id}"})
+    assert f'content="0; url=/runs/{run_id}"' in right.text
+    assert dashboard.program().post("/api/v1/login", json={"run": "nobody"}).status_code == 404
+
+
+@pytest.mark.parametrize("wanted", HOSTILE)
+def test_a_login_leads_nowhere_but_to_a_run_or_to_the_fleet(dashboard: Dashboard, wanted: str) -> None:
+    assert next_path(wanted) == "/"
+    for written in (wanted, quote(wanted, safe=""), quote(quote(wanted, safe=""), safe="")):
+        path = dashboard.program().post("/api/v1/login").json()["path"]
+        answer = dashboard.client().get(path + "&next=" + quote(written, safe="%"))
+        assert answer.status_code == 200 and "location" not in answer.headers
+        assert 'content="0; url=/"' in answer.text and "evil" not in answer.text
+    client = dashboard.client(origin="http://localhost:8000", sec_fetch_site="same-origin", accept="text/html")
+    for token in (TOKEN, "nonsense"):
+        answer = client.post("/login", data={"token": token, "next": wanted})
+        assert "evil" not in answer.text and "<script>" not in answer.text
+        assert ('url=/"' if token == TOKEN else 'value="/"') in answer.text

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from dflash_supervise.cli import exits, options, say, session
+from dflash_supervise.cli.errors import CliError
 from dflash_supervise.cli.options import F
 
 
@@ -44,7 +47,8 @@ def show(origin: bool, files: tuple[str, ...], more: tuple[str, ...], as_json: b
 @_files
 @options.json_option
 def check(files: tuple[str, ...], more: tuple[str, ...], as_json: bool) -> int:
-    """Read it all and say what is wrong, with file and key (exit 2)."""
+    """Read it all and say everything that is wrong, a line each with file and key (exit 2)."""
+    _refuse_what_is_wrong((*files, *more))
     settings = session.settings(*files, *more)
     if as_json:
         say.document({"schema": 1, "ok": True, "files": list(settings.files)})
@@ -52,6 +56,21 @@ def check(files: tuple[str, ...], more: tuple[str, ...], as_json: bool) -> int:
         read = ", ".join(settings.files) or "no file, only the defaults"
         say.talk(f"nothing is wrong with it ({read})")
     return exits.DONE
+
+
+def _refuse_what_is_wrong(files: tuple[str, ...]) -> None:
+    from dflash_supervise.config import problems
+
+    wrong = problems(files=tuple(map(Path, files)) or None)
+    if not wrong:
+        return
+    lines = [error.message for error in wrong]
+    raise CliError(
+        lines[0] if len(lines) == 1 else "\n  ".join((f"{len(lines)} things are wrong", *lines)),
+        exit_code=exits.USAGE,
+        code="config_error",
+        evidence=[{"where": one.where, "key": one.key, "message": one.message, "fix": one.fix} for one in wrong],
+    )
 
 
 @command.command("path")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from time import monotonic, sleep
 
 import click
@@ -41,8 +40,7 @@ def status(as_json: bool) -> int:
     settings = session.settings()
     with session.connect() as api:
         found = runs.all_runs(api)
-        url = api.url
-    info = json.loads(settings.daemon_file.read_text())
+        url, info = api.url, api.facts
     alive = [run for run in found if not run.get("final")]
     if as_json:
         facts = {"pid": info.get("pid"), "url": url, "version": info.get("version")}

@@ -102,15 +102,15 @@ def _follow(api: Api, run: dict[str, Any], shown: dict[str, Any], printer: _Prin
     """Print what comes until the run is final, moving on to later attempts."""
     from dflash_supervise.cli import watch
 
-    attempt, offset = int(shown.get("attempt") or 0), int(shown.get("size") or 0)
+    attempt, offset = int(shown.get("attempt") or run.get("attempt") or 0), int(shown.get("next") or 0)
     for look in watch.looks(api, str(run["id"]), poll_s=_POLL_S):
         offset = _drain(api, run, attempt, offset, printer)
         newest = int(look.get("attempt") or 0)
-        if newest > attempt and only is None:
+        while attempt < newest and only is None:  # one after the other: several may have begun between two looks
             printer.end()
             if attempt:
-                say.talk(f"-- attempt {attempt} ended, attempt {newest} goes on --")
-            attempt, offset = newest, _drain(api, run, newest, 0, printer)
+                say.talk(f"-- attempt {attempt} ended, attempt {attempt + 1} goes on --")
+            attempt, offset = attempt + 1, _drain(api, run, attempt + 1, 0, printer)
         if look.get("final") or (only is not None and newest > only):
             _drain(api, run, attempt, offset, printer)
             printer.end()
@@ -124,11 +124,12 @@ def _drain(api: Api, run: dict[str, Any], attempt: int, offset: int, printer: _P
         return offset
     while True:
         part = api.get(f"/runs/{run['id']}/log", attempt=attempt, offset=offset, limit=_CHUNK_BYTES)
-        begin, size = int(part.get("offset") or 0), int(part.get("size") or 0)
         printer.take(part, expected=offset)
-        offset = max(min(begin + _CHUNK_BYTES, size), offset)
-        if offset >= size:
-            return offset
+        # Not `offset + limit` and not `size`: only the answer itself knows how far its text goes.
+        after, size = int(part.get("next") or 0), int(part.get("size") or 0)
+        if not offset < after < size:
+            return max(offset, after)
+        offset = after
 
 
 class _Printer:

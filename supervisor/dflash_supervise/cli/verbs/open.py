@@ -12,21 +12,19 @@ from dflash_supervise.cli import exits, options, say, words
 @click.option("--print", "only_print", is_flag=True, help="Print the link and open no browser.")
 @options.json_option
 def command(run: str | None, only_print: bool, as_json: bool) -> int:
-    """The dashboard in a browser, by a link that logs in once. With RUN, that run's page afterwards."""
+    """The dashboard in a browser, by a link that logs in once. With RUN, it leads to that run's page."""
     from dflash_supervise.cli import runs, session
 
     with session.connect() as api:
-        page = f"/runs/{runs.find(api, run)['id']}" if run else "/"
-        answer = api.post("/login")
+        wanted = str(runs.find(api, run)["id"]) if run else None
+        answer = api.post("/login", {"run": wanted} if wanted else None)
         link = api.url + str(answer["path"])
         expires_s = float(answer.get("expires_s") or 60)
-        url = api.url
+        url = api.url + (f"/runs/{wanted}" if wanted else "/")
     if as_json:
-        say.document({"schema": 1, "url": url + page, "login": link, "expires_s": expires_s})
+        say.document({"schema": 1, "url": url, "login": link, "expires_s": expires_s})
         return exits.DONE
     say.data(link)
-    if run:
-        say.talk(f"then: {url}{page}")
     say.talk(f"the link works once, for {words.duration(expires_s)}")
     if not only_print and say.stdout_is_terminal():
         click.launch(link)

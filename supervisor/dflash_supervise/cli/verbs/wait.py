@@ -35,7 +35,8 @@ def event_name(text: str) -> str:
 def command(run: str, event: str, timeout: float | None, as_json: bool) -> int:
     """Wait for an event of a run: first-step, done, incident or step=N.
 
-    Exit status: 0 when it came, 124 after the timeout, and the run's own (100, 103, 104, 105) when it ended first.
+    Exit status: 0 when it came; 124 after the timeout; when the run ended first, its own (100, 103, 104, 105), or 3
+    where it completed and the event can come no more.
     """
     from dflash_supervise.cli import runs, session, watch
 
@@ -48,7 +49,12 @@ def command(run: str, event: str, timeout: float | None, as_json: bool) -> int:
         say.document({"schema": 1, "run": now})
     if event != "done" and condition(event)(now):
         return exits.DONE
-    return runs.exit_status(now)
+    code = runs.exit_status(now)
+    if event == "done" or code != exits.DONE:
+        return code
+    at = "" if now.get("step") is None else f" at step {now['step']}"
+    say.talk(f"{name} completed{at} without {event}, which can come no more")
+    return exits.NOT_RUNNING
 
 
 def condition(event: str) -> Callable[[dict[str, Any]], bool]:

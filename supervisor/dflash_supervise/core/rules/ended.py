@@ -11,6 +11,9 @@ from ..naming import name_death, uncaught
 from ..verdicts import Evidence, Verdict
 from ..view import View
 
+# Of these a process can say nothing itself: where nobody else does, the log's last line is only what came before.
+_UNSAID = frozenset({"killed_externally", "host_oom_kill", "tmux_killed_on_logout"})
+
 
 @dataclass(frozen=True)
 class End:
@@ -87,7 +90,8 @@ def _failed(view: View, ended: ExitReading, log: Optional[LogReading], kind: str
     if named.key_line:
         text = f"{text}: {named.key_line[:200]}"
     verdict = Verdict.GPU_FAULT if cause.gpu_fault else _crash(view)
-    end = _end(view, verdict, named.slug, text, named.key_line or _last(log), named.where)
+    line = named.key_line or ("" if named.slug in _UNSAID else _last(log))
+    end = _end(view, verdict, named.slug, text, line, named.where)
     return replace(end, line_number=named.line_number, rank=named.rank)
 
 
