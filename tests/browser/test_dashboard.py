@@ -107,7 +107,11 @@ def test_the_stop_form_is_reached_and_sent_by_keyboard_alone(desk: Desk) -> None
 def test_a_fresh_form_that_comes_late_takes_no_focus_away(desk: Desk) -> None:
     page = desk.open("/runs/qwen-b16")
     waiting: list[Route] = []
-    page.route("**/goal/stop", waiting.append)
+
+    def late(route: Route) -> None:
+        waiting.append(route)
+
+    page.route("**/goal/stop", late)
     page.locator("summary", has_text="Stop").press("Enter")
     button = page.get_by_role("button", name="Stop this run")
     expect(button).to_be_visible()

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from typing import Any, Dict, List, Optional, Tuple
 
+from dflash_supervise.agent import shapes
 from dflash_supervise.agent.files import make_folder, read_json, write_json
 from dflash_supervise.agent.proc import read_stat
 from dflash_supervise.agent.runtime import boot_id, wall_clock
@@ -30,7 +31,7 @@ def adopt(run_dir: str, wanted: Adopt, now_s: float, proc_root: str = "/proc") -
     """
     attempts = os.path.join(run_dir, "attempts")
     folder = os.path.join(attempts, str(NUMBER))
-    known = read_json(os.path.join(folder, "child.json"))
+    known = shapes.child(read_json(os.path.join(folder, "child.json")))
     if known is not None:
         return known
     for path in (attempts, folder):

@@ -36,7 +36,9 @@ def load(run_dir: str, spare: Optional[str] = None) -> Loaded:
         return Loaded(Memory(), lost)
     try:
         return Loaded(from_json(Memory, data["memory"]))
-    except (KeyError, ValueError) as error:
+    except KeyError:
+        return Loaded(Memory(), "brain.json cannot be read: it holds no memory")
+    except ValueError as error:
         return Loaded(Memory(), f"brain.json cannot be read: {error}")
 
 
@@ -64,5 +66,5 @@ def _after(data: Dict[str, Any]) -> Tuple[str, int]:
     try:
         epoch, seq = data["after"]
         return str(epoch), int(seq)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return "", 0

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import stat
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 COMPLETE = ".complete"  # written last into an unpacked folder: without it the folder is no more than a try
 
@@ -95,7 +95,36 @@ def read_json(path: str) -> Optional[Dict[str, Any]]:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
-            value = json.loads(file.read().decode("utf-8"))
+            value = decode_json(file.read())
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def decode_json(data: bytes) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: it is none, or is nested deeper than anything of ours.
+    """
+    try:
+        return json.loads(data.decode("utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def attempt_numbers(run_dir: str) -> Tuple[int, ...]:
+    """The attempts that were ever claimed, in order. A folder that is named otherwise than we do is none of ours.
+
+    Raises:
+        OSError: the folder of the attempts is there and cannot be read.
+    """
+    try:
+        names = os.listdir(os.path.join(run_dir, "attempts"))
+    except FileNotFoundError:
+        return ()
+    return tuple(sorted(int(name) for name in names if _is_number(name)))
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and name[0] != "0" and len(name) < 10

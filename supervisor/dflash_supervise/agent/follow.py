@@ -14,9 +14,10 @@ import select
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from dflash_supervise.agent.files import UnsafeFolder, write_atomic
+from dflash_supervise.agent.files import UnsafeFolder, decode_json, write_atomic
 from dflash_supervise.agent.host import this_machine
 from dflash_supervise.agent.requests import RequestError, Requests
 from dflash_supervise.agent.run_follower import RunFollower
@@ -135,7 +136,7 @@ class Stream:
 
     def _take(self, line: bytes) -> None:
         try:
-            request = json.loads(line.decode("utf-8"))
+            request = decode_json(line)
             number, op = request["id"], str(request["op"])
         except (ValueError, KeyError, TypeError):
             self._out.send(_refusal(None, RequestError("bad_request", "a request is a JSON object with id and op")))
@@ -199,7 +200,8 @@ def main(options: Dict[str, Any]) -> int:
         line = {"t": "refused", "error": {"code": "unsafe_runtime", "message": str(error), "fix": error.fix}}
         _write_all(1, RS + json.dumps(line).encode("ascii") + b"\n")
         return 6
-    write_atomic(os.path.join(runtime.root, "tmux.conf"), TMUX_CONF, durable=False)
+    with suppress(OSError):  # a full disk must not cut the host off
+        write_atomic(os.path.join(runtime.root, "tmux.conf"), TMUX_CONF, durable=False)
     Stream(runtime).serve()
     sys.stderr.flush()
     os._exit(0)  # a thread that hangs in a workspace must not hold the channel open
@@ -233,7 +235,7 @@ def _cursor(value: Any) -> Optional[Tuple[str, int]]:
         return None
     try:
         return str(value["epoch"]), int(value["seq"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise RequestError("bad_request", "cursor is {epoch, seq}") from None
 
 
@@ -242,7 +244,7 @@ def _log_place(value: Any) -> Tuple[int, int]:
         return 0, 0
     try:
         return int(value["attempt"]), int(value["offset"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise RequestError("bad_request", "log is {attempt, offset}") from None
 
 

@@ -1,4 +1,7 @@
-"""How the keeper makes processes: the trainer behind its gate, and an agent outside of the trainer's tree."""
+"""How the keeper makes processes: the trainer behind its gate, and an agent outside of the trainer's tree.
+
+And what the kernel counts of those it killed.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import resource
 import signal
 from contextlib import suppress
-from typing import Any, Dict, NoReturn, Sequence
+from typing import Any, Dict, List, NoReturn, Optional, Sequence, Tuple
 
 PR_SET_CHILD_SUBREAPER = 36
 OOM_SCORE_ADJ = 500  # the kernel takes the trainer before keeper, agent and tmux
@@ -80,3 +83,18 @@ def start_outside(command: Sequence[str], locks: Sequence[int]) -> None:
     os.close(gate_in)
     os.waitpid(between, 0)
     set_subreaper(True)
+
+
+def oom_kills() -> Tuple[Optional[int], Optional[int]]:
+    """The kernel's counts of oom-killed processes: on this machine, in our cgroup (v1 if it has memory, else v2)."""
+    paths = ["/proc/vmstat", "/sys/fs/cgroup/memory.events"]
+    found: List[Optional[int]] = []
+    with suppress(OSError), open("/proc/self/cgroup") as file:
+        for _, controllers, path in (line.rstrip("\n").split(":", 2) for line in file):
+            if controllers == "memory" or (controllers == "" and "oom_control" not in paths[1]):
+                paths[1] = f"/sys/fs/cgroup/{controllers}{path}/memory." + ("oom_control" if controllers else "events")
+    for path in paths:
+        found.append(None)
+        with suppress(OSError), open(path) as file:
+            found[-1] = next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), None)
+    return found[0], found[1]

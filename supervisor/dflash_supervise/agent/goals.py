@@ -7,7 +7,7 @@ from typing import Any, Dict, Optional, Tuple
 
 from dflash_supervise.agent.files import read_json
 from dflash_supervise.agent.runtime import Runtime
-from dflash_supervise.agent.spec import Spec, SpecError, parse_spec
+from dflash_supervise.agent.spec import Spec, parse_spec
 from dflash_supervise.core.facts import Goal
 
 
@@ -52,7 +52,7 @@ class Goals:
         self._seen["data"] = data
         try:
             spec = parse_spec(data)
-        except SpecError as error:
+        except ValueError as error:
             self.trouble = f"the spec is kept as it was: {error}"
             return
         self.trouble = ""

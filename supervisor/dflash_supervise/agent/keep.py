@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
 from dflash_supervise.agent import gate
 
@@ -58,6 +58,9 @@ class Keeper:
         self.locks: List[int] = []  # the attempt's own first; workspace and GPUs while anything of the attempt lives
         self.agents: List[float] = []  # when one was started, on the monotonic clock
         self.log, self.pid, self.began_s = -1, 0, 0.0
+        self.end: Dict[str, Any] = {}
+        self.untold: List[str] = []  # where the end must still be written
+        self.told = False  # one place has it
 
     def keep(self) -> int:
         # The attempt's own lock is never released: it is how others know that this keeper lives. Whoever closes an
@@ -82,7 +85,7 @@ class Keeper:
     def _run(self, context: Dict[str, Any]) -> int:
         gate_out, gate_in = os.pipe()
         told_out, told_in = os.pipe()
-        env, oom_before = self._environment(context), _oom_kills()
+        env, oom_before = self._environment(context), gate.oom_kills()
         self.began_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         self.pid = os.fork()
         if self.pid == 0:
@@ -102,7 +105,11 @@ class Keeper:
         self._failpoint("after_gate")
         code = self._wait(told_out, oom_before)
         # Looked at after the wait: an agent that has just said its last word is not started again.
-        while signal.sigtimedwait(PASSED_ON, LOOK_EVERY_S) is None and not self._needless():
+        # An end that no place has taken yet is known to nobody but us: it is tried again for as long as it takes.
+        while signal.sigtimedwait(PASSED_ON, LOOK_EVERY_S) is None:
+            self._tell_end()
+            if (self.told or not self.untold) and self._needless():
+                break
             self._keep_agent()
         return code
 
@@ -163,13 +170,15 @@ class Keeper:
                     code = self._ended(status, usage, why, oom_before)
             if time.monotonic() >= look_at:
                 look_at = time.monotonic() + LOOK_EVERY_S
+                if not self.told:
+                    self._tell_end()
                 self._keep_agent()
 
     def _ended(self, status: int, usage: Any, why: Optional[str], oom_before: Sequence[Optional[int]]) -> int:
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         ran_s = round(time.clock_gettime(time.CLOCK_BOOTTIME) - self.began_s, 3)
-        oom = [None if a is None or b is None else a - b for a, b in zip(_oom_kills(), oom_before)]
+        oom = [None if a is None or b is None else a - b for a, b in zip(gate.oom_kills(), oom_before)]
         end = {"core": os.WCOREDUMP(status), "ran_s": ran_s, "oom_kills": oom[0], "cgroup_oom_kills": oom[1]}
         end.update(maxrss_kb=usage.ru_maxrss, utime_s=round(usage.ru_utime, 3), stime_s=round(usage.ru_stime, 3))
         self._write_exit(code=code, signal=number, exec_error=why, **end)
@@ -186,14 +195,25 @@ class Keeper:
         return code
 
     def _write_exit(self, **end: Any) -> None:
-        end = {"attempt": self.number, "pid": self.pid or None, "at": _wall_clock(), **UNKNOWN, **end}
+        self.end = {"attempt": self.number, "pid": self.pid or None, "at": _wall_clock(), **UNKNOWN, **end}
         # Our own folder first: the workspace may be full, gone, or hold this write for minutes.
         copy = os.path.join(self.private, f"exit-{self.number}.json")
-        for path in (copy, os.path.join(self.attempt_dir, "exit.json")):
+        self.untold = [copy, os.path.join(self.attempt_dir, "exit.json")]
+        for why in self._tell_end():
+            self._say(f"could not write {why}")
+
+    def _tell_end(self) -> List[str]:
+        """Write the end where it is not yet; why not where it could not be."""
+        paths, self.untold, failed = self.untold, [], []
+        for path in paths:
             try:
-                _write(path, end)
+                _write(path, self.end)
+                self.told = True
             except OSError as error:
-                self._say(f"could not write {path}: {error}")
+                failed.append(f"{path}: {error}")
+                if os.path.isdir(os.path.dirname(path)):  # a folder that was deleted takes nothing any more
+                    self.untold.append(path)
+        return failed
 
     def _needless(self) -> bool:
         """The run is over, or a later attempt has its own keeper."""
@@ -201,8 +221,8 @@ class Keeper:
         if not os.path.isdir(attempts) or os.path.exists(os.path.join(self.run_dir, "final.json")):
             return True
         for name in os.listdir(attempts):
-            if name.isdigit() and int(name) > self.number:
-                with suppress(OSError, ValueError, KeyError):  # not recorded yet
+            if name.isascii() and name.isdecimal() and int(name) > self.number:
+                with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):  # not recorded, or no record
                     later = _read(os.path.join(attempts, name, "child.json"))
                     started = _start_ticks(later["keeper_pid"]) if later["boot_id"] == _boot_id() else None
                     if started is not None and started == later["keeper_start_ticks"]:
@@ -233,21 +253,6 @@ class Keeper:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _oom_kills() -> Tuple[Optional[int], Optional[int]]:
-    """The kernel's counts of oom-killed processes: on this machine, in our cgroup (v1 if it has memory, else v2)."""
-    paths = ["/proc/vmstat", "/sys/fs/cgroup/memory.events"]
-    found: List[Optional[int]] = []
-    with suppress(OSError), open("/proc/self/cgroup") as file:
-        for _, controllers, path in (line.rstrip("\n").split(":", 2) for line in file):
-            if controllers == "memory" or (controllers == "" and "oom_control" not in paths[1]):
-                paths[1] = f"/sys/fs/cgroup/{controllers}{path}/memory." + ("oom_control" if controllers else "events")
-    for path in paths:
-        found.append(None)
-        with suppress(OSError), open(path) as file:
-            found[-1] = next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), None)
-    return found[0], found[1]
-
-
 def _start_ticks(pid: int) -> Optional[int]:
     with suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
@@ -271,11 +276,17 @@ def _read(path: str) -> Dict[str, Any]:
 
 
 def _write(path: str, value: Dict[str, Any]) -> None:
-    with open(f"{path}.{os.getpid()}.tmp", "w") as file:
-        json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(file.name, path)
+    beside = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(beside, "w") as file:
+            json.dump(value, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(beside, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(beside)
+        raise
     folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     os.fsync(folder)
     os.close(folder)

@@ -10,7 +10,7 @@ import socket
 import subprocess
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
-from dflash_supervise.agent.files import make_folder, sync_folder, write_json
+from dflash_supervise.agent.files import attempt_numbers, make_folder, sync_folder, write_json
 from dflash_supervise.agent.runtime import (
     Runtime,
     boot_id,
@@ -111,7 +111,7 @@ def _claim(run_dir: str, number: int) -> str:
 def _remedy_environment(remedies: Tuple[str, ...]) -> Dict[str, str]:
     """What a remedy changes in the trainer's environment.
 
-    A launcher such as torchrun reads MASTER_PORT. The bundled trainer reads none of DFLASH_REMEDIES yet.
+    A launcher such as torchrun reads MASTER_PORT; the bundled trainer reads DFLASH_REMEDIES.
     """
     env = {"DFLASH_REMEDIES": ",".join(remedies)} if remedies else {}
     if "another_port" in remedies:
@@ -173,10 +173,7 @@ def workspace_of(run_dir: str) -> str:
 
 def newest_attempt(run_dir: str) -> int:
     """The highest number that was ever claimed; 0 when there is none."""
-    try:
-        return max((int(n) for n in os.listdir(os.path.join(run_dir, "attempts")) if n.isdigit()), default=0)
-    except FileNotFoundError:
-        return 0
+    return max(attempt_numbers(run_dir), default=0)
 
 
 def lock_blockers(runtime: Runtime, run_id: str, workspace: str, gpu_uuids: Iterable[str]) -> Tuple[str, ...]:

@@ -20,7 +20,7 @@ from dflash_supervise.agent.observe import Attempt, attempt_of
 from dflash_supervise.agent.runtime import Runtime
 from dflash_supervise.agent.sight import Sight, alive_count, launch_gpus
 from dflash_supervise.agent.spec import Spec
-from dflash_supervise.agent.spec_store import bring_home
+from dflash_supervise.agent.spec_store import NoContext, bring_home
 from dflash_supervise.agent.workspace import WorkspaceEyes, WorkspaceLook
 from dflash_supervise.core.actions import Action
 from dflash_supervise.core.decide import Decision, Snapshot, decide
@@ -68,6 +68,7 @@ class Agent:
         self.journal, self.eyes, self.probe, self.goals, self.memory = journal, eyes, probe, goals, memory
         self.hands = Hands(runtime, run_dir)
         self.sight = Sight(runtime, self.run_id, self.workspace, machine, probe, self.hands, options)
+        self.runtime_trouble = ""  # why the runtime folder takes nothing; set by whoever drives the ticks
         self.run_dir_gone = False  # as of the last look
         self._known = KnownAttempt(runtime.known_attempt(self.run_id))
         self.main: Optional[Tuple[int, int]] = None  # for whoever wants to wake up when it ends
@@ -77,6 +78,7 @@ class Agent:
         self._brain_s = self._beat_s = 0.0
         self._notes: Tuple[Note, ...] = ()
         self._no_launch = ""
+        self._no_context = False
         self.last_tick_ms = 0.0  # set by whoever drives the ticks
 
     def tick(self, now_s: float) -> Tick:
@@ -87,6 +89,8 @@ class Agent:
         if self.goals.update(look.spec if look is not None else None):
             self._say_spec(now_s)
         spec = self.goals.spec
+        if look is None and spec is not None and spec.want == "stop":
+            look = self._known.alone(now_s)  # a stop waits for no workspace, not even in an agent's first tick
         if look is None or spec is None:
             self._heartbeat(now_s)
             self.journal.flush(None, durable=False)
@@ -103,7 +107,10 @@ class Agent:
         seen, waits = self.sight.observe(now_s, spec, look, blind_s, attempt, self.memory)
         self.main = attempt.main if seen.exit is None else None
         self._check(spec, look, seen)
-        decision = decide(Snapshot(self.goals.goal(look.stop_file), spec.policy, seen, self.memory, spec.kind))
+        policy = spec.policy
+        if self._no_context and policy.preset == "auto":
+            policy = replace(policy, preset="careful")  # what could not be started again is ended on no suspicion
+        decision = decide(Snapshot(self.goals.goal(look.stop_file), policy, seen, self.memory, spec.kind))
         self._act(now_s, spec, attempt, seen, decision, look)
         over = decision.assessment.final and not self.hands.busy and not alive_count(seen) and blind_s == 0.0
         return Tick(decision, seen, soon=waits or self.hands.busy, over=over)
@@ -126,9 +133,19 @@ class Agent:
             notes.append(Note("history_lost", text))
         if look.lost:
             notes.append(Note("history_lost", look.lost))
+        launched = spec.kind != "adopted" and look.newest > 0
+        self._no_context = launched and not os.path.exists(self.runtime.context_path(self.run_id))
+        if self._no_context:
+            notes.append(Note("no_context", str(NoContext(look.newest))))
         self._no_launch = notes[0].reason if notes else self.journal.trouble
         witness = "the keeper is gone: how this attempt ends will be seen by nobody" if self.sight.unwitnessed else ""
-        said = {"spec_kept": self.goals.trouble, "blind: records": self.journal.trouble, "witness_lost": witness}
+        said = {
+            "spec_kept": self.goals.trouble,
+            "blind: records": self.journal.trouble,
+            "blind: runtime": self.runtime_trouble,
+            "workspace_error": self.eyes.trouble,
+            "witness_lost": witness,
+        }
         for slug, text in said.items():
             if text:
                 notes.append(Note(slug, text))

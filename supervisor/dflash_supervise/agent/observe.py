@@ -10,6 +10,7 @@ from dflash_supervise.core.facts import AttemptFact, ExitReading
 
 INTERRUPTED = "the launch was interrupted before the trainer ran"
 KEEPER_COMES_WITHIN_S = 10.0  # from the intent to the keeper's lock: a cold Python on a slow file system
+KEEPER_TELLS_WITHIN_S = 30.0  # from the death of all that it kept; its disk may be full, or it may be stopped
 LOG_WAITS_S = 10.0  # how long an end waits for the rest of its log
 
 Key = Tuple[int, int]
@@ -52,6 +53,7 @@ def exit_of(
     exit_copy: Optional[Dict[str, Any]],
     main_alive: Optional[bool],
     keeper_alive: Optional[bool],
+    silent_s: float,
     by_us: bool,
 ) -> Optional[ExitReading]:
     """How the attempt's main process ended; None while it has not, or as long as that cannot be known.
@@ -59,6 +61,7 @@ def exit_of(
     Args:
         exit_copy: the keeper's copy of exit.json in the runtime folder; it is there before the workspace's.
         main_alive, keeper_alive: None when it could not be looked at, which is never an end.
+        silent_s: for how long nothing of the attempt has lived and its keeper has not told how it ended.
     """
     told = look.exit or exit_copy
     if attempt.fact.number == 0:
@@ -67,9 +70,10 @@ def exit_of(
         return parse_exit(told, done=look.done, by_us=by_us)
     if attempt.other_boot:
         return ExitReading(None, None, witnessed=False, done=look.done)
-    if look.child is None or main_alive is not False or (keeper_alive is not False and not attempt.adopted):
-        # A living keeper is about to tell; an intent without a child is closed by ``close_interrupted``.
-        return None
+    if look.child is None or main_alive is not False:
+        return None  # an intent without a child is closed by ``close_interrupted``
+    if keeper_alive is not False and not attempt.adopted and silent_s <= KEEPER_TELLS_WITHIN_S:
+        return None  # a living keeper is about to tell
     return ExitReading(None, None, witnessed=False, done=look.done, by_us=by_us)
 
 

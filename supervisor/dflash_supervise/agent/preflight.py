@@ -7,8 +7,8 @@ import shutil
 import subprocess
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
-from dflash_supervise.agent import spec, spec_store
-from dflash_supervise.agent.files import UnsafeFolder, read_json
+from dflash_supervise.agent import shapes, spec, spec_store
+from dflash_supervise.agent.files import UnsafeFolder, attempt_numbers, read_json
 from dflash_supervise.agent.gpus import one_look, probe_settings
 from dflash_supervise.agent.host import free_room
 from dflash_supervise.agent.proc import is_alive
@@ -141,13 +141,9 @@ def list_runs(runtime: Runtime, workspace: str) -> List[Dict[str, Any]]:
 
 
 def _newest_attempt(runtime: Runtime, folder: str) -> Tuple[int, bool]:
-    try:
-        numbers = [int(name) for name in os.listdir(os.path.join(folder, "attempts")) if name.isdigit()]
-    except FileNotFoundError:
-        return 0, False
-    newest = max(numbers, default=0)
-    child = read_json(os.path.join(folder, "attempts", str(newest), "child.json"))
-    if not child or child.get("boot_id") != boot_id(runtime.proc_root):
+    newest = max(attempt_numbers(folder), default=0)
+    child = shapes.child(read_json(os.path.join(folder, "attempts", str(newest), "child.json")))
+    if child is None or child["pid"] is None or child["boot_id"] != boot_id(runtime.proc_root):
         return newest, False
     return newest, is_alive(int(child["pid"]), int(child["start_ticks"]), runtime.proc_root)
 

@@ -11,8 +11,8 @@ import glob
 import os
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
-from dflash_supervise.agent import proc
-from dflash_supervise.agent.files import read_json, write_json
+from dflash_supervise.agent import proc, shapes
+from dflash_supervise.agent.files import write_json
 from dflash_supervise.agent.proc import TICKS_A_SECOND, Key, Stat, is_alive, signal_process, start_ticks
 from dflash_supervise.agent.strangers import TokenHolder, serving, token_holder
 from dflash_supervise.core.facts import GpuHolder, ProcessesReading, ProcessFact
@@ -220,10 +220,7 @@ class ProcessSet:
 
 
 def _recall(path: Optional[str], proc_root: str) -> Set[Key]:
-    saved = read_json(path) if path is not None else None
-    if saved is None or saved.get("boot_id") != proc.boot_id(proc_root):
-        return set()
-    return {(int(pid), int(start)) for pid, start in saved.get("members", ())}
+    return set() if path is None else set(shapes.members(path, proc.boot_id(proc_root)))
 
 
 def _age_s(stat: Stat, now_s: float) -> float:

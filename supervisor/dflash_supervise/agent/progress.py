@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-from typing import Any, Dict, Optional, Tuple, Union
+from typing import Any, Dict, Optional, Union
 
+from dflash_supervise.agent.files import decode_json
+from dflash_supervise.agent.shapes import is_a
 from dflash_supervise.core.facts import LogReading, Missing, ProgressReading, WorkerFact
 
 MAX_BYTES = 1 << 20
@@ -22,31 +23,33 @@ def read_progress(attempt_dir: str, attempt: int) -> Union[ProgressReading, Miss
         return Missing(f"progress.json cannot be read: {error}")
     try:
         return parse_progress(data, attempt)
-    except (KeyError, TypeError, ValueError) as error:
-        return Missing(f"progress.json has an unknown shape: {error!r}")
+    except ValueError as error:
+        return Missing(f"progress.json has an unknown shape: {error}")
 
 
-def parse_progress(data: Dict[str, Any], attempt: int) -> Union[ProgressReading, Missing]:
+def parse_progress(data: Any, attempt: int) -> Union[ProgressReading, Missing]:
     """The reading of a decoded progress.json.
 
     Raises:
-        KeyError, TypeError, ValueError: a key is absent or has another type than the trainer writes.
+        ValueError: a key is absent or has another type than the trainer writes; the text names it.
     """
-    if data["attempt"] != attempt:
-        return Missing("progress.json is of attempt {}".format(data["attempt"]))
-    saved = data.get("checkpoint")
+    if not isinstance(data, dict):
+        raise ValueError("expected an object")
+    if data.get("attempt") != attempt:
+        return Missing("progress.json is of attempt {}".format(data.get("attempt")))
+    saved = _of(data, "checkpoint", dict)
     return ProgressReading(
-        phase=str(data["phase"]),
-        step=_integer(data.get("step")),
-        steps_total=_integer(data.get("steps_total")) or None,
-        phase_limit_s=_number(data.get("phase_limit_s")),
-        workers=_workers(data.get("workers") or ()),
-        tokens=_integer(data.get("tokens")),
-        tokens_per_s=_number(data.get("tokens_per_s")),
-        loss=_number(data.get("loss")),
-        tau=_number(data.get("tau")),
-        checkpoint_step=None if saved is None else _integer(saved.get("step")),
-        checkpoint_begun_at=None if saved is None else _number(saved.get("begun")),
+        phase=_needed(data, "phase"),
+        step=_of(data, "step", int),
+        steps_total=_of(data, "steps_total", int) or None,
+        phase_limit_s=_number(data, "phase_limit_s"),
+        workers=tuple(_worker(row) for row in _of(data, "workers", list) or ()),
+        tokens=_of(data, "tokens", int),
+        tokens_per_s=_number(data, "tokens_per_s"),
+        loss=_number(data, "loss"),
+        tau=_number(data, "tau"),
+        checkpoint_step=None if saved is None else _of(saved, "step", int),
+        checkpoint_begun_at=None if saved is None else _number(saved, "begun"),
         checkpoint_done=None if saved is None else saved.get("done") is not None,
     )
 
@@ -82,24 +85,34 @@ def read_json(path: str) -> Any:
         os.close(fd)
     if len(data) > MAX_BYTES:
         raise ValueError(f"{path} is larger than {MAX_BYTES} bytes")
-    return json.loads(data.decode("utf-8"))
+    return decode_json(data)
 
 
-def _workers(rows: Any) -> Tuple[WorkerFact, ...]:
-    return tuple(
-        WorkerFact(
-            id=str(row["id"]),
-            device=str(row.get("device", "")),
-            step=_integer(row.get("step")),
-            alive=row.get("alive"),
-        )
-        for row in rows
+def _worker(row: Any) -> WorkerFact:
+    if not isinstance(row, dict):
+        raise ValueError(f"workers: {row!r:.80} is no object")
+    return WorkerFact(
+        id=_needed(row, "id"),
+        device=_of(row, "device", str) or "",
+        step=_of(row, "step", int),
+        alive=_of(row, "alive", bool),
     )
 
 
-def _integer(value: Any) -> Optional[int]:
-    return None if value is None else int(value)
+def _needed(data: Dict[str, Any], key: str) -> str:
+    text: Optional[str] = _of(data, key, str)
+    if text is None:
+        raise ValueError(f"{key} is absent")
+    return text
 
 
-def _number(value: Any) -> Optional[float]:
+def _number(data: Dict[str, Any], key: str) -> Optional[float]:
+    value = _of(data, key, float)
     return None if value is None else float(value)
+
+
+def _of(data: Dict[str, Any], key: str, kind: type) -> Any:
+    value = data.get(key)
+    if value is None or is_a(value, kind):
+        return value
+    raise ValueError(f"{key}: {value!r:.80} is not what the trainer writes")

@@ -7,6 +7,7 @@ was ever seen with while nobody held it. Surplus needs a named holder; work or m
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Dict, FrozenSet, Iterable, List, Optional, Tuple, Union
 
@@ -44,7 +45,7 @@ class Baselines:
     def learn(self, gpus: Union[GpusReading, Missing], *, set_empty: Optional[bool]) -> bool:
         """Take in a look. Only an idle GPU without holders teaches, and only while no attempt of ours lives.
 
-        Writes the file when something new was learned, and returns whether it was.
+        Writes the file when something new was learned, if that goes, and returns whether it was.
         """
         if isinstance(gpus, Missing) or set_empty is not True:
             return False
@@ -56,7 +57,8 @@ class Baselines:
                 self._bytes[gpu.uuid] = used
                 learned = True
         if learned:
-            write_json(self._path, self._bytes, durable=False)
+            with suppress(OSError):  # this process knows it all the same
+                write_json(self._path, self._bytes, durable=False)
         return learned
 
 

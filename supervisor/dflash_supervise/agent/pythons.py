@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -153,14 +154,15 @@ def _known(runtime: Runtime, path: str) -> Optional[Dict[str, Any]]:
     entry = (read_json(_cache_path(runtime)) or {}).get(os.path.abspath(path))
     if not isinstance(entry, dict) or entry.get("stamp") != _stamp(path):
         return None
-    facts: Dict[str, Any] = entry["facts"]
-    return facts
+    facts: Optional[Dict[str, Any]] = entry.get("facts")
+    return facts if isinstance(facts, dict) else None
 
 
 def _remember(runtime: Runtime, path: str, facts: Dict[str, Any]) -> None:
     cache = read_json(_cache_path(runtime)) or {}
     cache[os.path.abspath(path)] = {"stamp": _stamp(path), "facts": facts}
-    write_json(_cache_path(runtime), cache, durable=False)
+    with suppress(OSError):  # asked again next time
+        write_json(_cache_path(runtime), cache, durable=False)
 
 
 def _numbers(version: str) -> Tuple[int, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import errno
 import os
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
-from dflash_supervise.agent.records import EPHEMERAL, Segment, list_segments, segment_path
+from dflash_supervise.agent.files import decode_json
+from dflash_supervise.agent.records import EPHEMERAL, NO_FOLDER, Segment, list_segments, segment_path, segments_there
 
 Key = Tuple[str, int]  # (epoch, seq)
 
@@ -18,7 +19,7 @@ class RecordReader:
 
     def __init__(self, folder: str, cursor: Optional[Key] = None, spare: Optional[str] = None) -> None:
         """spare: where the agent keeps records while ``folder`` takes none (``record_writer``)."""
-        self._home = _Trail(folder)
+        self._home = _Trail(folder, needed=spare is None)
         self._spare = _Trail(spare) if spare is not None else None
         self._cursor = cursor
         self._told: Key = ("", 0)
@@ -94,13 +95,15 @@ class _Place:
 class _Trail:
     """The segments of one folder, read to their end and on."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, needed: bool = False) -> None:
+        """needed: something that is no folder in its place is an error, else as good as nothing."""
         self._folder = folder
+        self._needed = needed
         self._place = _Place()
         self.skipped_lines = 0
 
     def segments(self) -> List[Segment]:
-        return list_segments(self._folder)
+        return list_segments(self._folder) if self._needed else segments_there(self._folder)
 
     def skip_to(self, segments: List[Segment], epoch: str, seq: int) -> None:
         """Begin with the segment that holds the record after the cursor."""
@@ -133,7 +136,9 @@ class _Trail:
     def _read(self, place: _Place, limit_bytes: int, told: Key) -> Tuple[List[Dict[str, Any]], bool]:
         try:
             fd = os.open(segment_path(self._folder, place.epoch, place.number), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, *NO_FOLDER):
+                raise
             return [], True  # the folder was taken away under us; a later segment may be there
         try:
             inode = os.fstat(fd).st_ino
@@ -155,9 +160,9 @@ class _Trail:
         records = []
         for line in data.splitlines():
             try:
-                record = json.loads(line.decode("utf-8"))
+                record = decode_json(line)
                 key = _key(record)
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, OverflowError):
                 self.skipped_lines += 1
                 continue
             if key > told:
@@ -174,6 +179,6 @@ def _first_seq(path: str) -> int:
     """The first seq of a segment; -1 when it has no whole line, so that the search goes on."""
     try:
         with open(path, "rb") as file:
-            return int(json.loads(file.readline().decode("utf-8"))["seq"])
-    except (OSError, ValueError, KeyError, TypeError):
+            return int(decode_json(file.readline())["seq"])
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return -1

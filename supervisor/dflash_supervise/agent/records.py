@@ -14,15 +14,17 @@ import re
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Set
 
-from dflash_supervise.agent.files import sync_folder, write_atomic
+from dflash_supervise.agent.files import decode_json, sync_folder, write_atomic
 
 SEGMENT_BYTES = 2 << 20
 TOTAL_BYTES = 64 << 20  # about ten hours of observations; what matters of older ones is kept
 MAX_RECORD_BYTES = 200 * 1024  # a line on the stream may have 256 KiB
 LEAVE_BYTES = 1 << 20  # the last free bytes are the trainer's
+NO_FOLDER = (errno.ENOTDIR, errno.ELOOP)  # something else was put where the records lie
 EPHEMERAL = ("observation", "heartbeat")  # what may be dropped when room is short
 
-_NAME = re.compile(r"^(\d{6}-[0-9a-f]{4})\.(\d{4,})\.jsonl$")
+_NAME = re.compile(r"^([0-9]{6}-[0-9a-f]{4})\.([0-9]{4,9})\.jsonl$")
+_EPOCH = re.compile(r"^[0-9]{6}-[0-9a-f]{4}$")
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,16 @@ def list_segments(folder: str) -> List[Segment]:
     return sorted(found, key=lambda segment: (segment.epoch, segment.number))
 
 
+def segments_there(folder: str) -> List[Segment]:
+    """``list_segments``; what is no folder holds none, as if it were not there."""
+    try:
+        return list_segments(folder)
+    except OSError as error:
+        if error.errno in NO_FOLDER:
+            return []
+        raise
+
+
 def segment_path(folder: str, epoch: str, number: int) -> str:
     return os.path.join(folder, f"{epoch}.{number:04d}.jsonl")
 
@@ -63,14 +75,14 @@ def newest_number(folder: str, epoch: str) -> int:
 
 def next_epoch(*folders: str, before: str = "") -> str:
     """The epoch after the newest on disk, and after ``before``: ``<6 digits>-<4 random hex>``."""
-    epochs = [segment.epoch for folder in folders for segment in list_segments(folder)]
-    ordinal = max((int(epoch[:6]) for epoch in [*epochs, before] if epoch), default=0) + 1
+    epochs = [segment.epoch for folder in folders for segment in segments_there(folder)]
+    ordinal = max((int(epoch[:6]) for epoch in [*epochs, before] if _EPOCH.match(epoch)), default=0) + 1
     return f"{ordinal:06d}-{os.urandom(2).hex()}"
 
 
 def torn_tail_bytes(folder: str) -> int:
     """Bytes of an unfinished last line in the newest segment: what the agent before us could not finish."""
-    segments = list_segments(folder)
+    segments = segments_there(folder)
     if not segments:
         return 0
     with open(segments[-1].path, "rb") as file:
@@ -258,6 +270,7 @@ def thin(path: str) -> int:
 
 def _is_ephemeral(line: bytes) -> bool:
     try:
-        return json.loads(line.decode("utf-8")).get("kind") in EPHEMERAL
+        record = decode_json(line)
     except ValueError:
         return True  # torn: no reader takes it
+    return not isinstance(record, dict) or record.get("kind") in EPHEMERAL

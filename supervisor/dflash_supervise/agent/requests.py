@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional
 from dflash_supervise.agent import preflight, put, spec, spec_store
 from dflash_supervise.agent.files import read_json, write_json
 from dflash_supervise.agent.runtime import Runtime
-from dflash_supervise.agent.start import NotStarted, agent_dir, ensure_agent
+from dflash_supervise.agent.start import NotStarted, agent_dir, at_home, ensure_agent
 
 TMUX_S = 20.0
 TMUX_OUTPUT_BYTES = 100 * 1024
@@ -54,6 +54,7 @@ class Requests:
             "look": self._look,
             "look_for": self._look_for,
             "doctor": self._doctor,
+            "check_config": self._check_config,
             "set_options": self._set_options,
         }
         if op not in ops:
@@ -103,6 +104,8 @@ class Requests:
             raise RequestError("bad_spec", str(error)) from None
         except spec_store.NoWorkspace as error:
             raise RequestError("workspace_missing", str(error), "mkdir -p " + workspace) from None
+        except spec_store.NoContext as error:
+            raise RequestError("no_context", str(error), "stop it, and start it anew") from None
         except spec_store.SpecConflict as error:
             fix = "take the run over, or give the order from the machine that owns it"
             raise RequestError(
@@ -111,12 +114,13 @@ class Requests:
         return {"generation": accepted.generation}
 
     def _ensure_agent(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        run_dir = self.run_dir(request)
         try:
-            pid, started = ensure_agent(self.runtime, self.run_dir(request))
+            pid, started = ensure_agent(self.runtime, run_dir)
         except NotStarted as error:
             self.code_gone = not os.path.isdir(agent_dir())
             raise RequestError("agent_not_started", str(error), "run doctor on this host") from None
-        return {"pid": pid, "started": started}
+        return {"pid": pid, "started": started, "command": list(at_home(run_dir))}
 
     def _list(self, request: Dict[str, Any]) -> Dict[str, Any]:
         return {"runs": preflight.list_runs(self.runtime, self.workspace(request))}
@@ -200,6 +204,13 @@ class Requests:
         from dflash_supervise.agent.doctor import doctor
 
         return {"checks": doctor(self.runtime, self.workspace(request), _words(request.get("pythons")))}
+
+    def _check_config(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        from dflash_supervise.agent.config_check import check_config
+
+        workspace = self.workspace(request)
+        spec_store.check_workspace(workspace)
+        return check_config(freeze_context(request.get("context"), workspace))
 
     def _set_options(self, request: Dict[str, Any]) -> Dict[str, Any]:
         options = request.get("options")

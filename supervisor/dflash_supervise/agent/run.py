@@ -166,8 +166,9 @@ class Life:
     def _beat(self, now_s: float, tick: Optional[Tick]) -> None:
         if now_s - self._beat_s >= BEAT_S:
             self._beat_s = now_s
-            told = dict(self._me, heartbeat_s=round(now_s, 3), started=tick is not None)
-            write_json(self._runtime.in_run(self._run_id, "agent.json"), told, durable=False)
+            why = self._tell_me(heartbeat_s=round(now_s, 3), started=tick is not None)
+            if self._agent is not None:
+                self._agent.runtime_trouble = why
 
     def _finish(self, tick: Tick) -> bool:
         """Write final.json and leave, unless a newer goal has come; under the spec's lock, so that none gets lost.
@@ -196,10 +197,18 @@ class Life:
             job = Lane("final").submit(lambda: write_json(os.path.join(folder, "final.json"), final))
             if not _went_well(job):
                 return False
-            write_json(self._runtime.in_run(self._run_id, "agent.json"), dict(self._me, leaving=True), durable=False)
+            self._tell_me(leaving=True)
             return True
         finally:
             lock.release()
+
+    def _tell_me(self, **more: Any) -> str:
+        """Write agent.json; why it could not be, else nothing: who looks for us finds our lock all the same."""
+        try:
+            write_json(self._runtime.in_run(self._run_id, "agent.json"), dict(self._me, **more), durable=False)
+        except OSError as error:
+            return f"the runtime folder takes nothing: {error}"
+        return ""
 
     def _sleep(self, seconds: float) -> None:
         """Until the next tick is due, the trainer's main process ends, or a signal comes."""

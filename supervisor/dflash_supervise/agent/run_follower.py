@@ -8,7 +8,8 @@ import threading
 import time
 from typing import Any, Callable, Dict, Optional, Tuple
 
-from dflash_supervise.agent.files import read_json
+from dflash_supervise.agent import shapes
+from dflash_supervise.agent.files import attempt_numbers, read_json
 from dflash_supervise.agent.record_reader import RecordReader
 
 POLL_S = 0.2
@@ -58,6 +59,9 @@ class RunFollower:
             except OSError as error:
                 busy = False
                 self._say_trouble(str(error))
+            except Exception as fault:  # noqa: BLE001 - shown to the peer; a thread that dies would mute the run
+                busy = False
+                self._say_trouble(f"following failed: {fault!r}")
             if not busy:
                 self._stopped.wait(POLL_S)
 
@@ -104,7 +108,7 @@ class RunFollower:
     def _piece(self) -> Tuple[bytes, int]:
         folder = os.path.join(self._run_dir, "attempts", str(self._attempt))
         # An adopted run's log is its own; the agent has written down where it lies.
-        foreign = (read_json(os.path.join(folder, "child.json")) or {}).get("log") if self._foreign else None
+        foreign = self._named(folder) if self._foreign else None
         try:
             fd = os.open(foreign or os.path.join(folder, "train.log"), FLAGS | (0 if foreign else os.O_NOFOLLOW))
         except FileNotFoundError:
@@ -118,18 +122,15 @@ class RunFollower:
         finally:
             os.close(fd)
 
+    def _named(self, folder: str) -> Optional[str]:
+        path: Optional[str] = (shapes.child(read_json(os.path.join(folder, "child.json"))) or {}).get("log")
+        return path
+
     def _newest_attempt(self) -> int:
-        return max(self._attempts(), default=0)
+        return max(attempt_numbers(self._run_dir), default=0)
 
     def _first_attempt(self, newest: int, after: int = 0) -> int:
-        return min([number for number in self._attempts() if number > after] or [newest])
-
-    def _attempts(self) -> Tuple[int, ...]:
-        try:
-            names = os.listdir(os.path.join(self._run_dir, "attempts"))
-        except FileNotFoundError:
-            return ()
-        return tuple(int(name) for name in names if name.isdigit() and name != "0")
+        return min([number for number in attempt_numbers(self._run_dir) if number > after] or [newest])
 
     def _say_trouble(self, text: str) -> None:
         if text != self._trouble:

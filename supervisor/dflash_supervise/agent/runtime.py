@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha1
 from typing import Any, Dict, Mapping, Optional
@@ -219,8 +220,9 @@ def take_lock(path: str, owner: Mapping[str, Any], *, wait_s: float = 0.0) -> Op
             time.sleep(LOCK_RETRY_S)
             continue
         if lock.in_place():  # else it was deleted between open and flock: take the new one
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, json.dumps(dict(owner)).encode(), 0)
+            with suppress(OSError):  # the flock is the lock; a full disk only hides from people whose it is
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, json.dumps(dict(owner)).encode(), 0)
             return lock
         lock.release()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Dict, Optional, Tuple, Union
 
-from dflash_supervise.agent import host, proof
+from dflash_supervise.agent import host, proof, shapes
 from dflash_supervise.agent import launch as launching
 from dflash_supervise.agent.files import read_json
 from dflash_supervise.agent.gpu_rows import with_holders
@@ -27,6 +27,7 @@ from dflash_supervise.core.facts import (
 )
 from dflash_supervise.core.memory import Memory
 
+GAP_S = 5.0  # a longer time between two looks was a suspend or a hang: nobody was silent in it
 GPU_S = 0.15  # what a tick waits for the GPUs; later answers come with their age
 SOCKETS_EVERY_S = 5.0
 
@@ -50,6 +51,7 @@ class Sight:
         self._set: Optional[ProcessSet] = None
         self._sockets: Tuple[float, Optional[int]] = (0.0, None)
         self._end_seen_s: Tuple[int, float] = (0, 0.0)
+        self._empty: Tuple[int, float, float] = (0, 0.0, 0.0)  # attempt, since when its set is empty, last look
         self.unwitnessed = False  # the attempt lives and its keeper does not
 
     def observe(
@@ -68,9 +70,10 @@ class Sight:
         ended = exit_of(
             look,
             attempt,
-            exit_copy=read_json(self.runtime.exit_copy(self.run_id, number)) if number else None,
+            exit_copy=shapes.exit_told(read_json(self.runtime.exit_copy(self.run_id, number))) if number else None,
             main_alive=main_alive,
             keeper_alive=keeper_holds if known else None,
+            silent_s=self._silent_s(number, processes, now_s),
             by_us=self._by_us(number, memory),
         )
         shown, waits = self._with_whole_log(ended, look, memory, now_s)
@@ -115,6 +118,17 @@ class Sight:
             moved = moved_bytes([process.pid for process in found.alive], self.runtime.proc_root)
             self._sockets = (now_s, moved)
         return replace(found, socket_bytes=moved)
+
+    def _silent_s(self, number: int, processes: Union[ProcessesReading, Missing], now_s: float) -> float:
+        """For how long nothing of the attempt has lived, as far as that was seen without a gap."""
+        if isinstance(processes, Missing) or processes.main_alive is not False or processes.alive:
+            self._empty = (0, 0.0, 0.0)
+            return 0.0
+        of, since_s, last_s = self._empty
+        if of != number or not 0.0 <= now_s - last_s <= GAP_S:
+            since_s = now_s
+        self._empty = (number, since_s, now_s)
+        return now_s - since_s
 
     def _by_us(self, number: int, memory: Memory) -> bool:
         decided = memory.stop is not None and memory.stop.attempt == number

@@ -11,6 +11,8 @@ from dflash_supervise.core.policy import Policy
 from dflash_supervise.wire import from_json
 
 SCHEMA = 1
+MAX_WHOLE = 2**53  # JSON knows no larger whole number for sure
+HOLD_MAX_S = 366 * 86400.0
 KINDS = ("bundled", "foreign", "adopted")
 WANTS = ("run", "stop", "hold")
 RUN_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
@@ -70,13 +72,13 @@ def parse_spec(data: Any) -> Spec:
     kind = _choice(data, "kind", KINDS)
     adopt = data.get("adopt")
     try:
-        policy = from_json(Policy, data.get("policy") or {})
+        policy = from_json(Policy, {} if data.get("policy") is None else data["policy"])
         adopted = from_json(Adopt, adopt) if adopt is not None else None
     except ValueError as error:
         raise SpecError(f"spec.{error}") from None
     if kind == "adopted" and adopted is None:
         raise SpecError("spec.adopt: an adopted run needs tmux, pid or log")
-    accepted = data.get("accepted") or {}
+    accepted = _object(data, "accepted") if data.get("accepted") is not None else {}
     return Spec(
         run_id=check_run_id(data.get("run_id")),
         name=_text(data, "name"),
@@ -84,17 +86,17 @@ def parse_spec(data: Any) -> Spec:
         generation=_whole(data, "generation"),
         owner=_text(data, "owner"),
         want=_choice(goal, "want", WANTS),
-        hold_for_s=_seconds(goal.get("hold_for_s")),
+        hold_for_s=_seconds(goal.get("hold_for_s"), "goal.hold_for_s", HOLD_MAX_S),
         end_attempt=goal.get("end_attempt") if goal.get("end_attempt") is None else _whole(goal, "end_attempt"),
         kind=kind,
         gpus=_gpus(data.get("gpus", "all")),
         policy=policy,
         highest_attempt=_whole(data, "highest_attempt") if data.get("highest_attempt") is not None else 0,
-        trainer_hash=data.get("trainer_hash"),
-        output_dir=str(data.get("output_dir") or ""),
+        trainer_hash=_text(data, "trainer_hash") if data.get("trainer_hash") else None,
+        output_dir=_text(data, "output_dir") if data.get("output_dir") else "",
         adopt=adopted,
-        accepted_s=float(accepted.get("boottime_s", 0.0)),
-        accepted_boot_id=str(accepted.get("boot_id", "")),
+        accepted_s=_seconds(accepted.get("boottime_s"), "accepted.boottime_s") or 0.0,
+        accepted_boot_id=_text(accepted, "boot_id") if accepted.get("boot_id") else "",
     )
 
 
@@ -123,15 +125,15 @@ def _object(data: Dict[str, Any], key: str) -> Dict[str, Any]:
 
 def _text(data: Dict[str, Any], key: str) -> str:
     value = data.get(key)
-    if not isinstance(value, str) or not value:
-        raise SpecError(f"spec.{key}: expected text, got {value!r}")
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise SpecError(f"spec.{key}: expected text, got {value!r:.80}")
     return value
 
 
 def _whole(data: Dict[str, Any], key: str) -> int:
     value = data.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise SpecError(f"spec.{key}: expected a whole number, got {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_WHOLE:
+        raise SpecError(f"spec.{key}: expected a whole number, got {value!r:.80}")
     return value
 
 
@@ -142,11 +144,11 @@ def _choice(data: Dict[str, Any], key: str, options: Tuple[str, ...]) -> str:
     return str(value)
 
 
-def _seconds(value: Any) -> Optional[float]:
+def _seconds(value: Any, key: str, most: float = float(MAX_WHOLE)) -> Optional[float]:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-        raise SpecError(f"spec.goal.hold_for_s: expected seconds, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:  # nan is neither
+        raise SpecError(f"spec.{key}: expected 0 to {most:.0f} seconds, got {value!r:.80}")
     return float(value)
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from dflash_supervise.agent.files import UnsafeFolder, check_folder, make_folder, read_json, write_json
 from dflash_supervise.agent.runtime import Runtime, boot_id, boottime_s, take_lock
@@ -18,6 +17,15 @@ from dflash_supervise.agent.spec import Spec, SpecError, parse_spec, run_dir
 
 class NoWorkspace(Exception):
     """The folder that the run lives in is not there."""
+
+
+class NoContext(Exception):
+    """What attempts are launched from is not on this host any more."""
+
+    def __init__(self, attempt: int) -> None:
+        super().__init__(
+            f"the launch context of attempt {attempt} is gone from this host, so it could not be started again"
+        )
 
 
 class SpecConflict(Exception):
@@ -62,7 +70,7 @@ def apply_spec(
         context: argv, cwd, env and umask of the trainer; frozen before the spec that needs it is in force.
 
     Raises:
-        SpecError, SpecConflict, NoWorkspace, UnsafeFolder, OSError: it is not in force.
+        SpecError, SpecConflict, NoWorkspace, NoContext, UnsafeFolder, OSError: it is not in force.
     """
     spec = parse_spec(data)
     if os.path.realpath(spec.workspace) != os.path.realpath(workspace):
@@ -74,29 +82,33 @@ def apply_spec(
         raise SpecConflict("another change of this run is under way", 0, "")
     try:
         accepted = {"boottime_s": round(boottime_s(), 3), "boot_id": boot_id(runtime.proc_root)}
-        local = read_json(runtime.in_run(spec.run_id, "spec.json")) if spec.want == "stop" else None
-        current = local or newest(runtime, workspace, spec.run_id)
+        local = _good(runtime.in_run(spec.run_id, "spec.json")) if spec.want == "stop" else None
+        current = local
+        if local is None or int(local["generation"]) < based_on:  # a full runtime folder may have missed one
+            current = newest(runtime, workspace, spec.run_id)
         if current is not None and _same(current, data):
             return parse_spec(current)
         _check_order(current, spec, based_on, take_over)
         if local is None and not os.path.isdir(workspace):
             raise NoWorkspace(f"{workspace} is not a folder")
+        again = spec.want == "run" and spec.end_attempt is not None and spec.kind != "adopted"
+        if again and context is None and not os.path.exists(runtime.context_path(spec.run_id)):
+            raise NoContext(spec.end_attempt or 0)
         if context is not None:
             write_json(runtime.context_path(spec.run_id), context)
         data = dict(data, accepted=accepted)
         if local is not None:
-            # A stop reaches the agent even while the workspace does not answer, is full or gone. It is in force from
-            # here on; the agent brings it home when the workspace takes it.
-            write_json(runtime.in_run(spec.run_id, "spec.json"), data)
-            with suppress(OSError, UnsafeFolder):
-                check_workspace(workspace, spec.run_id)
-                write_json(os.path.join(folder, "spec.json"), data)
+            _write_stop(runtime, workspace, spec.run_id, data)
             return parse_spec(data)
         check_workspace(workspace, spec.run_id)
         _make_run_dir(workspace, folder)
         # The workspace first: a run that only this host knows must not be acknowledged.
         write_json(os.path.join(folder, "spec.json"), data)
-        write_json(runtime.in_run(spec.run_id, "spec.json"), data)
+        try:
+            write_json(runtime.in_run(spec.run_id, "spec.json"), data)
+        except OSError:
+            if spec.want != "stop":
+                raise
         if spec.want == "run" and spec.end_attempt is not None:
             for name in ("final.json", "STOP"):
                 _unlink(os.path.join(folder, name))
@@ -109,10 +121,10 @@ def apply_spec(
 def newest(runtime: Runtime, workspace: str, run_id: str) -> Optional[Dict[str, Any]]:
     """The spec in force as plain data, or None for a run that is not there."""
     copies = [
-        read_json(os.path.join(run_dir(workspace, run_id), "spec.json")),
-        read_json(runtime.in_run(run_id, "spec.json")),
+        _good(os.path.join(run_dir(workspace, run_id), "spec.json")),
+        _good(runtime.in_run(run_id, "spec.json")),
     ]
-    good = [copy for copy in copies if copy is not None and _parses(copy)]
+    good = [copy for copy in copies if copy is not None]
     return max(good, key=lambda copy: int(copy["generation"])) if good else None
 
 
@@ -144,12 +156,32 @@ def last_word(runtime: Runtime, workspace: str, run_id: str) -> Optional[Dict[st
     return None
 
 
-def _parses(data: Dict[str, Any]) -> bool:
+def _write_stop(runtime: Runtime, workspace: str, run_id: str, data: Dict[str, Any]) -> None:
+    """A stop reaches the agent even while one of its two places does not answer, is full or gone.
+
+    It is in force once either has it; the agent brings it home when the workspace takes it.
+    """
+    refused: List[Exception] = []
+    try:
+        write_json(runtime.in_run(run_id, "spec.json"), data)
+    except OSError as error:
+        refused.append(error)
+    try:
+        check_workspace(workspace, run_id)
+        write_json(os.path.join(run_dir(workspace, run_id), "spec.json"), data)
+    except (OSError, UnsafeFolder) as error:
+        refused.append(error)
+    if len(refused) == 2:
+        raise refused[0]
+
+
+def _good(path: str) -> Optional[Dict[str, Any]]:
+    data = read_json(path)
     try:
         parse_spec(data)
-    except SpecError:
-        return False
-    return True
+    except ValueError:
+        return None
+    return data
 
 
 def _same(current: Dict[str, Any], wanted: Dict[str, Any]) -> bool:

@@ -7,13 +7,14 @@ import shutil
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from dflash_supervise.agent.files import COMPLETE, UnsafeFolder, check_folder, read_json
 from dflash_supervise.agent.launch import workspace_of
 from dflash_supervise.agent.runtime import Runtime
 from dflash_supervise.agent.spec_store import last_word
 
+MAX_PID = 1 << 22  # the kernel's own limit
 WAIT_S = 10.0  # a cold start on a network file system compiles our bytecode first
 
 
@@ -134,8 +135,8 @@ def _gone_soon(runtime: Runtime, run_id: str) -> bool:
 
 
 def _pid(runtime: Runtime, run_id: str) -> Optional[int]:
-    told: Any = read_json(runtime.in_run(run_id, "agent.json"))
-    return int(told["pid"]) if told and told.get("pid") and _alive(int(told["pid"])) else None
+    pid = (read_json(runtime.in_run(run_id, "agent.json")) or {}).get("pid")
+    return pid if isinstance(pid, int) and 0 < pid < MAX_PID and _alive(pid) else None
 
 
 def _alive(pid: int) -> bool:

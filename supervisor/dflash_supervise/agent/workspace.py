@@ -6,12 +6,15 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Optional, Tuple, Union
 
-from dflash_supervise.agent.files import read_json
+from dflash_supervise.agent import shapes
+from dflash_supervise.agent.files import attempt_numbers, read_json
 from dflash_supervise.agent.host import free_room
 from dflash_supervise.agent.lane import Job, Lane
 from dflash_supervise.agent.logtail import LogTail
 from dflash_supervise.agent.progress import NOT_YET, from_log, is_done, read_progress
 from dflash_supervise.core.facts import LogReading, Missing, ProgressReading
+
+Read = Optional[Dict[str, Any]]
 
 NOT_LOOKED = Missing("the workspace has not answered yet")
 
@@ -74,10 +77,12 @@ class WorkspaceEyes:
         if self._job is not None and self._job.wait(wait_s):
             job, self._job = self._job, None
             try:
-                self._last, self.answered = job.result(), True
+                self._last, self.answered, self.trouble = job.result(), True, ""
                 return self._last, 0.0
             except OSError as error:
                 self.trouble = str(error)  # it answers, with an error (stale handle): as blind as no answer
+            except Exception as fault:  # noqa: BLE001 - shown beside the verdict; goals and stops need no workspace
+                self.trouble = f"the look failed: {fault!r}"
         self.answered = False
         since = self._last.at_s if self._last is not None else self._began_s
         return self._last, max(now_s - since, 0.001)
@@ -109,13 +114,13 @@ class WorkspaceEyes:
         )
         if not found.there:
             return found
-        attempts = self._attempts()
+        attempts = attempt_numbers(self.run_dir)
         found = replace(
             found,
             spec=self._read_spec(),
             stop_file=os.path.lexists(os.path.join(self.run_dir, "STOP")),
             attempts=attempts,
-            machine=self._once("machine.json", self.run_dir),
+            machine=self._once("machine.json", self.run_dir, shapes.machine),
             siblings=tuple(os.listdir(os.path.dirname(self.run_dir))),
         )
         return self._look_at_attempt(found) if attempts else found
@@ -126,7 +131,7 @@ class WorkspaceEyes:
         if number != self._attempt:
             self._attempt = number
             self._of_attempt = {key: value for key, value in self._of_attempt.items() if key == "machine.json"}
-        child = self._once("child.json", folder)
+        child = self._once("child.json", folder, shapes.child)
         adopted = bool(child and child.get("adopted"))
         path = str((child or {}).get("log") or os.path.join(folder, "train.log"))
         if self._tail is None or self._tail.path != path:
@@ -134,7 +139,7 @@ class WorkspaceEyes:
                 self._tail.close()
             self._tail = LogTail(path)
         # The end is read before the log: every line that came before the end is then in this look.
-        ended = self._once("exit.json", folder)
+        ended = self._once("exit.json", folder, shapes.exit_told)
         no_log = adopted and not (child or {}).get("log")
         log = Missing("no log was named") if no_log else self._tail.look()
         progress = read_progress(folder, number)
@@ -142,7 +147,7 @@ class WorkspaceEyes:
             progress = from_log(log)
         return replace(
             found,
-            launch=self._once("launch.json", folder),
+            launch=self._once("launch.json", folder, shapes.launch),
             child=child,
             exit=ended,
             done=is_done(folder, self.run_id, number),
@@ -151,17 +156,10 @@ class WorkspaceEyes:
             log_behind=self._tail.behind_bytes > 0,
         )
 
-    def _attempts(self) -> Tuple[int, ...]:
-        try:
-            names = os.listdir(os.path.join(self.run_dir, "attempts"))
-        except FileNotFoundError:
-            return ()
-        return tuple(sorted(int(name) for name in names if name.isdigit()))
-
-    def _once(self, name: str, folder: str) -> Optional[Dict[str, Any]]:
-        """A file that is written once and never changes."""
+    def _once(self, name: str, folder: str, known: Callable[[Read], Read]) -> Read:
+        """A file that is written once and never changes; None while it is not there, whole and of its shape."""
         if name not in self._of_attempt:
-            value = read_json(os.path.join(folder, name))
+            value = known(read_json(os.path.join(folder, name)))
             if value is None:
                 return None
             self._of_attempt[name] = value

@@ -42,7 +42,7 @@ def set_goal(parts: Parts, run_id: str, goal: Doc) -> Doc:
             f"take it back with: dflash-supervise adopt {run['target']}",
         )
     spec = parts.handover.change(run["id"], goal)
-    return {"generation": spec["generation"], **_deliver(parts, run["id"], spec)}
+    return {"generation": spec["generation"], **_deliver(parts, run["id"], spec, over=run["final"])}
 
 
 def _check(run: Doc, goal: Doc) -> None:
@@ -67,7 +67,7 @@ def _check(run: Doc, goal: Doc) -> None:
     raise Refused("already_over", f"{run['name']} is over: {run['sentence']}", fix, exit_code=6 if again else 3)
 
 
-def _deliver(parts: Parts, run_id: str, spec: Doc) -> Doc:
+def _deliver(parts: Parts, run_id: str, spec: Doc, *, over: bool) -> Doc:
     link = parts.links.to(request.target_of(parts.store.spec(run_id)))
     if link.state.status != "ready":
         return {"delivered": False, "acknowledged": False}
@@ -76,6 +76,11 @@ def _deliver(parts: Parts, run_id: str, spec: Doc) -> Doc:
         # A run that was over may be followed no more.
         parts.links.follow(link, run_id, spec["workspace"])
     except LinkError as error:
+        if error.code == "no_context":
+            # Once ended, the attempt could not be started again: the wish is taken back instead of waiting for ever.
+            parts.handover.change(run_id, {"want": "run", "end_attempt": None})
+            parts.store.reclose(run_id, over)
+            raise Refused(error.code, error.message, error.fix) from error
         log.warning("a goal waits for its host run=%s code=%s", run_id, error.code)
         return {"delivered": parts.store.spec(run_id)["delivered"] >= spec["generation"], "acknowledged": False}
     return {"delivered": delivered, **(_acknowledged(parts, run_id, spec) if delivered else {"acknowledged": False})}

@@ -107,7 +107,7 @@ def _merged(known: Mapping[str, Any], goal: Mapping[str, Any]) -> Doc:
     before = known["spec"]["goal"]
     new = {"want": "run", "hold_for_s": None, "end_attempt": None, **goal}
     unseen = known["acknowledged"] < known["spec"]["generation"]
-    if unseen and new["want"] == before["want"] == "run" and new["end_attempt"] is None:
+    if unseen and new["want"] == before["want"] == "run" and "end_attempt" not in goal:
         new["end_attempt"] = before.get("end_attempt")
     return new
 

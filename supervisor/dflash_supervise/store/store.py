@@ -106,6 +106,10 @@ class Store(Reading):
             values["final"] = False
         self._update_run(spec["run_id"], values)
 
+    def reclose(self, run_id: str, over: bool) -> None:
+        """Whether a run is over is as it was before a restart that was taken back."""
+        self._update_run(run_id, {"final": over})
+
     def set_delivered(self, run_id: str, generation: int) -> None:
         self._update_run(run_id, {"delivered": generation})
 

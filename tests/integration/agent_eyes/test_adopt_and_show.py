@@ -102,3 +102,46 @@ def test_the_pane_starts_the_agent_and_shows_each_attempt_until_the_run_is_over(
     assert text.count("RuntimeError: dry") == 2
     assert text.index("attempt=1") < text.index("attempt=2")
     assert text.endswith("[dflash] the run is over: crash, cause rank_exception\n")
+
+
+def pane_of(toy: Toy, agent_dir: Path) -> Callable[[str], bool]:
+    """The run's session, as a start makes it; whether its live pane shows a text."""
+    name = f"dflash-{toy.run_id}"
+    command = [sys.executable, "-IS", str(agent_dir), "show", str(toy.run_dir)]
+    session = ["new-session", "-d", "-s", name, "-x", "200", "-y", "50", *command]
+    began = toy.peer.ask("tmux", argv=["-f", "/dev/null", "set", "-g", "remain-on-exit", "on", ";", *session])
+    assert began["rc"] == 0, began
+
+    def shows(text: str) -> bool:
+        dead = toy.peer.ask("tmux", argv=["display-message", "-p", "-t", f"={name}:", "#{pane_dead}"])["out"]
+        assert dead == "0\n", toy.peer.ask("tmux", argv=["capture-pane", "-p", "-t", f"={name}:"])["out"]
+        return text in toy.peer.ask("tmux", argv=["capture-pane", "-p", "-S", "-", "-t", f"={name}:"])["out"]
+
+    return shows
+
+
+def test_a_pane_goes_on_after_the_last_word_and_shows_the_attempt_of_a_restart(toy: Toy, agent_dir: Path) -> None:
+    argv = [sys.executable, "-c", STEPS + "\nraise RuntimeError('dry')"]
+    toy.body = {"policy": {"preset": "auto", "max_restarts": 0}}
+    assert toy.goal("run", context={"argv": argv})["ok"]
+    shows = pane_of(toy, agent_dir)
+    over = "[dflash] the run is over: crash, cause rank_exception"
+    wait_for("the last word", lambda: shows(over))
+    assert toy.goal("run", end_attempt=1)["ok"]
+    toy.ensure_agent()
+    wait_for("the next attempt", lambda: shows("[dflash] attempt 2"))
+    wait_for("its steps", lambda: shows("attempt=2"))
+
+
+def test_the_session_of_a_run_that_has_been_over_for_long_ends(
+    start_peer: Callable[..., Peer], workspace: Path, no_devices: str, agent_dir: Path
+) -> None:
+    options = {"dev_nvidia_glob": no_devices, "tick_s": 0.3, "pane_keep_s": 3.0}
+    toy = Toy(start_peer(DFLASH_AGENT_OPTIONS=json.dumps(options)), workspace)
+    toy.start("pass")
+    assert toy.final()["verdict"] == "completed"
+    shows = pane_of(toy, agent_dir)
+    wait_for("the last word", lambda: shows("the run is over: completed"))
+    wait_for(
+        "the session's end", lambda: toy.peer.ask("tmux", argv=["has-session", "-t", f"=dflash-{toy.run_id}"])["rc"]
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,15 +12,20 @@ from pathlib import Path
 
 import pytest
 
+from dflash_supervise.agent import loop
+from dflash_supervise.agent.files import write_json
 from dflash_supervise.agent.goals import Goals
 from dflash_supervise.agent.gpus import GpuProbe
 from dflash_supervise.agent.journal import Journal
+from dflash_supervise.agent.known_attempt import KnownAttempt
 from dflash_supervise.agent.loop import Agent, Tick
+from dflash_supervise.agent.proc import start_ticks
 from dflash_supervise.agent.record_writer import RecordWriter
 from dflash_supervise.agent.runtime import Runtime, boottime_s, machine_identity
 from dflash_supervise.agent.spec_store import apply_spec
 from dflash_supervise.agent.workspace import WorkspaceEyes, WorkspaceLook
 from dflash_supervise.core.actions import Launch
+from dflash_supervise.core.decide import Decision, Snapshot, decide
 from dflash_supervise.core.memory import Memory
 from tests.records import read_all
 from tests.unit.agent_eyes.test_spec import RUN, body
@@ -163,3 +169,48 @@ def test_a_stop_goal_reaches_an_agent_whose_workspace_is_blind(agent: Agent, mou
     told = tick_until(agent, lambda tick: tick.decision is not None and tick.decision.assessment.final)
     assert told.decision is not None and told.decision.memory.goal_generation == 2
     assert not told.over, "the last word waits for the workspace"
+
+
+@pytest.mark.parametrize("fault", [None, TypeError("a fault of ours")])
+def test_a_stop_ends_the_trainer_of_an_agent_that_has_never_seen_its_workspace(
+    agent: Agent, mount: Mount, workspace: Path, fault: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    key = {"pid": trainer.pid, "start_ticks": start_ticks(trainer.pid), "boot_id": agent.machine["boot_id"]}
+    path = agent.runtime.known_attempt(RUN)
+    write_json(path, {"attempt": 1, "launch": None, "child": {"attempt": 1, **key}})
+    monkeypatch.setattr(agent, "_known", KnownAttempt(path))
+    if fault is None:
+        mount.reads.close()
+    else:
+        monkeypatch.setattr(mount.reads, "pass_", lambda: raise_(fault))
+    assert agent.tick(boottime_s()) == Tick() and trainer.poll() is None, "the goal is run: nothing is decided"
+    apply_spec(agent.runtime, str(workspace), body(workspace, 2, "stop", gpus="none"), 1)
+    tick_until(agent, lambda tick: trainer.poll() is not None)
+    told = tick_until(agent, lambda tick: tick.decision is not None and tick.decision.assessment.final)
+    assert not told.over, "the last word waits for the workspace"
+    assert ("a fault of ours" in agent.eyes.trouble) is (fault is not None)
+    assert mount.launched == []
+
+
+def raise_(fault: Exception) -> None:
+    raise fault
+
+
+def test_what_could_not_be_started_again_is_ended_on_no_suspicion(
+    agent: Agent, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def noted(snapshot: Snapshot) -> Decision:
+        asked.append(snapshot.policy.preset)
+        return decide(snapshot)
+
+    monkeypatch.setattr(loop, "decide", noted)
+    (Path(agent.run_dir) / "attempts/1").mkdir(mode=0o700)
+    apply_spec(agent.runtime, str(workspace), body(workspace, 2, gpus="none", policy={"preset": "auto"}), 1)
+    tick_until(agent, lambda tick: tick.decision is not None)
+    assert asked[-1] == "careful"
+    write_json(agent.runtime.context_path(RUN), {"argv": ["train"]})
+    agent.tick(boottime_s())
+    assert asked[-1] == "auto"

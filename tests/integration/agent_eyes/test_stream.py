@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from dflash_supervise.agent.runtime import Runtime
 from tests.fakes.gpus import FakeGpus
 from tests.integration.agent_eyes.stream import Peer, Toy, wait_for
 from tests.integration.agent_eyes.test_agent import FOREVER, STEPS
@@ -30,12 +31,17 @@ def test_the_end_of_stdin_is_the_end_of_the_process(start_peer: Callable[..., Pe
     assert peer.close() == 0
 
 
+def test_a_runtime_folder_that_takes_nothing_does_not_cut_the_host_off(start_peer: Callable[..., Peer]) -> None:
+    (Path(Runtime.open().root) / "tmux.conf").mkdir()
+    assert start_peer().ask("ping")["ok"]
+
+
 def test_a_line_that_is_no_request_is_refused_and_the_next_one_answered(start_peer: Callable[..., Peer]) -> None:
     peer = start_peer()
-    peer.send(b"what?\n[1]\n")
+    peer.send(b"what?\n[1]\n" + b"[" * 200_000 + b"\n")
     assert peer.ask("ping")["ok"]
     refused = [line for line in peer.lines if line.get("ok") is False]
-    assert [line["error"]["code"] for line in refused] == ["bad_request", "bad_request"]
+    assert [line["error"]["code"] for line in refused] == ["bad_request"] * 3
     assert peer.ask("dance")["error"]["code"] == "unknown_op"
 
 

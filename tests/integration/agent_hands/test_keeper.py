@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -201,6 +202,35 @@ def test_the_end_is_told_also_when_the_workspace_was_deleted(bench: Bench) -> No
     until(lambda: read(Path(bench.runtime.exit_copy(bench.run_id, 1))), "the copy in the runtime folder")
     assert read(Path(bench.runtime.exit_copy(bench.run_id, 1)))["code"] == 7
     until(lambda: not is_alive(*keeper), "no run directory needs no guardian")
+
+
+def test_an_end_that_no_disk_took_is_written_when_there_is_room_and_the_keeper_stays_for_it(bench: Bench) -> None:
+    bench.python("import os, time\nwhile not os.path.exists('go'): time.sleep(.02)\nraise SystemExit(7)")
+    bench.launch()
+    bench.wait_child()
+    keeper, main, endless = bench.keeper_key(), bench.main_key(), resource.RLIM_INFINITY
+    # Every write of the keeper fails, as on one full disk for both folders; and it has a reason to leave.
+    resource.prlimit(keeper[0], resource.RLIMIT_FSIZE, (0, endless))
+    (bench.run_dir / "final.json").write_text("{}")
+    (bench.workspace / "go").touch()
+    until(lambda: read_stat(main[0]) is None, "the trainer is reaped")
+    time.sleep(2.5)  # longer than a keeper waits before it looks whether it is needed
+    copy = Path(bench.runtime.exit_copy(bench.run_id, 1))
+    assert is_alive(*keeper) and not copy.exists() and bench.exit() == {}
+    until(lambda: not [*bench.attempt().glob("*.tmp"), *copy.parent.glob("*.tmp")], "no half file is left")
+    resource.prlimit(keeper[0], resource.RLIMIT_FSIZE, (endless, endless))
+    until(lambda: not is_alive(*keeper), "the keeper has told it and left")
+    assert (bench.exit()["code"], bench.exit()["pid"]) == (7, main[0]) and read(copy) == bench.exit()
+
+
+def test_a_keeper_whose_folders_are_both_gone_does_not_stay_for_ever(bench: Bench) -> None:
+    bench.python("import os, time\nwhile os.path.exists('stay'): time.sleep(.02)")
+    (bench.workspace / "stay").touch()
+    bench.launch()
+    bench.wait_child()
+    keeper = bench.keeper_key()
+    subprocess.run(["rm", "-rf", bench.runtime.in_run(bench.run_id, ""), str(bench.workspace)], check=True)
+    until(lambda: not is_alive(*keeper), "nobody could be told")
 
 
 def test_files_of_an_attempt_are_closed_to_others(bench: Bench) -> None:

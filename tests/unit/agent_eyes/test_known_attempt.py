@@ -11,7 +11,10 @@ from dflash_supervise.agent.known_attempt import GONE, KnownAttempt
 from dflash_supervise.agent.workspace import WorkspaceLook
 from dflash_supervise.core.facts import LogReading, Missing
 
-LAUNCH, CHILD = {"attempt": 2, "because": "the goal is run"}, {"attempt": 2, "pid": 77, "start_ticks": 5}
+LAUNCH, CHILD = (
+    {"attempt": 2, "because": "the goal is run"},
+    {"attempt": 2, "pid": 77, "start_ticks": 5, "boot_id": "a"},
+)
 WHOLE = WorkspaceLook(1.0, True, attempts=(1, 2), launch=LAUNCH, child=CHILD, log=LogReading(exists=True))
 
 
@@ -60,6 +63,13 @@ def test_what_is_left_of_the_attempt_is_used(known: KnownAttempt) -> None:
 def test_a_run_directory_that_is_gone_before_its_first_attempt_is_told_too(tmp_path: Path) -> None:
     found = KnownAttempt(str(tmp_path / "attempt.json")).complete(WorkspaceLook(2.0, False))
     assert (found.newest, found.lost) == (0, GONE)
+
+
+def test_what_this_host_knows_alone_is_the_attempt_and_nothing_about_it(known: KnownAttempt, tmp_path: Path) -> None:
+    found = known.alone(3.0)
+    assert found is not None and (found.newest, found.child, found.launch) == (2, CHILD, LAUNCH)
+    assert isinstance(found.progress, Missing) and isinstance(found.log, Missing) and not found.lost
+    assert KnownAttempt(str(tmp_path / "none.json")).alone(3.0) is None
 
 
 def test_a_runtime_folder_that_takes_nothing_costs_no_tick(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from dflash_supervise.agent import record_writer
 from dflash_supervise.agent.record_reader import RecordReader
 from dflash_supervise.agent.record_writer import RecordWriter
-from dflash_supervise.agent.records import encode, list_segments, next_epoch
+from dflash_supervise.agent.records import encode, list_segments, next_epoch, thin, torn_tail_bytes
 from tests.records import read_all
 from tests.unit.agent_eyes.test_records import places, record
 
@@ -125,22 +125,84 @@ def test_a_deleted_run_directory_is_not_made_again_and_loses_nobody_a_record(ben
     assert bench.writer.trouble == "" and places(read_all(str(bench.home))) == bench.given
 
 
-def test_a_workspace_that_answers_with_errors_stops_only_who_has_not_read_it_to_its_end(bench: Bench) -> None:
+def test_a_workspace_that_answers_with_errors_stops_only_who_has_not_read_it_to_its_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.write(3)
     reader = bench.reader()
     assert rest(reader) == bench.given
+    real = os.listdir
+
+    def stale(path: str) -> list[str]:
+        if path == str(bench.home):
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return real(path)
+
     bench.home.rename(bench.home.with_name("away"))
-    bench.home.touch()  # neither a folder nor absent
+    bench.home.touch()
     bench.write(2)
+    monkeypatch.setattr(os, "listdir", stale)
     assert rest(reader) == bench.given[3:]
     late = bench.reader()
-    with pytest.raises(NotADirectoryError):
+    with pytest.raises(OSError, match="Stale"):
         late.read()
+    monkeypatch.undo()
     bench.home.unlink()
     bench.home.with_name("away").rename(bench.home)
     bench.write()
     assert rest(late) == bench.given
     assert rest(reader) == bench.given[5:]
+
+
+def put_file(home: Path) -> None:
+    home.touch()
+
+
+def put_link_to_file(home: Path) -> None:
+    home.with_name("file").touch()
+    home.symlink_to("file")
+
+
+def put_link_to_nothing(home: Path) -> None:
+    home.symlink_to("nowhere")
+
+
+def put_link_to_itself(home: Path) -> None:
+    home.symlink_to(home.name)
+
+
+@pytest.mark.parametrize("put", [put_file, put_link_to_file, put_link_to_nothing, put_link_to_itself])
+def test_something_else_in_the_place_of_the_records_mutes_nobody(bench: Bench, put: Callable[[Path], None]) -> None:
+    bench.write(3)
+    reader, behind = bench.reader(), bench.reader()
+    assert rest(reader) == bench.given
+    assert places(behind.read(150)) == bench.given[:1]
+    bench.home.rename(bench.home.with_name("away"))
+    put(bench.home)
+    bench.write(2)
+    assert rest(reader) == bench.given[3:]
+    assert rest(behind) == bench.given[1:] and rest(bench.reader()) == bench.given
+    assert next_epoch(str(bench.home), str(bench.spare))[:6] == "000002" and torn_tail_bytes(str(bench.home)) == 0
+    with pytest.raises(OSError) if put is not put_link_to_nothing else nullcontext():
+        RecordReader(str(bench.home)).read()  # where nothing else is kept, an error stays one
+    bench.home.unlink()
+    bench.home.with_name("away").rename(bench.home)
+    bench.write()
+    assert rest(reader) == bench.given[5:]
+    assert places(read_all(str(bench.home)))[-3:] == bench.given[3:]
+
+
+def test_lines_that_are_no_records_stop_no_reader(bench: Bench) -> None:
+    bench.write(2)
+    (bench.home / "000002-aaaa.0001.jsonl").write_bytes(
+        b"[" * 200_000 + b"\n" + b'{"epoch":"000002-aaaa","seq":1e400}\n' + b"5\n[]\n"
+    )
+    bench.given += [("000003-aaaa", 1)]
+    (bench.home / "000003-aaaa.0001.jsonl").write_bytes(b'{"epoch":"000003-aaaa","seq":1}\n')
+    assert rest(bench.reader()) == bench.given
+    assert rest(bench.reader((EPOCH, 2))) == bench.given[2:]
+    assert rest(bench.reader(("000002-aaaa", 1))) == bench.given[2:]
+    assert thin(str(bench.home / "000002-aaaa.0001.jsonl")) < 100
 
 
 def test_a_run_directory_that_was_moved_away_is_as_good_as_deleted(bench: Bench) -> None:
@@ -165,6 +227,11 @@ def test_a_later_agent_brings_home_what_an_earlier_one_had_to_keep(bench: Bench)
     assert [epoch[:6] for epoch, _ in bench.given] == ["000001"] * 4 + ["000002"] * 2 + ["000003"] * 2
     assert places(read_all(str(bench.home))) == bench.given
     assert rest(reader) == bench.given[4:]
+
+
+@pytest.mark.parametrize("before", ["zzz", "", "zzzzzz-abcd", "\u00b2" * 6])
+def test_an_epoch_that_is_none_counts_for_nothing(tmp_path: Path, before: str) -> None:
+    assert next_epoch(str(tmp_path / "gone"), before=before)[:6] == "000001"
 
 
 def test_epochs_go_on_rising_when_nothing_of_the_earlier_ones_is_left(tmp_path: Path) -> None:

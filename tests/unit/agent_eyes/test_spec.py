@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import pytest
 from dflash_supervise.agent import spec_store
 from dflash_supervise.agent.files import UnsafeFolder
 from dflash_supervise.agent.goals import Goals
-from dflash_supervise.agent.runtime import Runtime
+from dflash_supervise.agent.runtime import Runtime, lock_held, take_lock
 from dflash_supervise.agent.spec import SpecError, parse_spec
 from dflash_supervise.agent.spec_store import (
+    NoContext,
     NoWorkspace,
     SpecConflict,
     apply_spec,
@@ -72,6 +74,24 @@ def body(place: Path, generation: int = 1, want: str = "run", **changes: Any) ->
         ({"policy": {"preset": "wild"}}, "policy.preset"),
         ({"policy": {"grace_s": "long"}}, "Policy.grace_s"),
         ({"owner": ""}, "spec.owner"),
+        ({"accepted": "x"}, "spec.accepted"),
+        ({"accepted": 5}, "spec.accepted"),
+        ({"accepted": {"boottime_s": "x"}}, "spec.accepted.boottime_s"),
+        ({"accepted": {"boottime_s": 10**400}}, "spec.accepted.boottime_s"),
+        ({"goal": {"want": "hold", "hold_for_s": 10**400}}, "hold_for_s"),
+        ({"goal": {"want": "hold", "hold_for_s": float("inf")}}, "hold_for_s"),
+        ({"goal": {"want": "hold", "hold_for_s": float("nan")}}, "hold_for_s"),
+        ({"goal": {"want": "hold", "hold_for_s": 367 * 86400}}, "hold_for_s"),
+        ({"generation": 10**400}, "spec.generation"),
+        ({"highest_attempt": 1e400}, "spec.highest_attempt"),
+        ({"policy": {"grace_s": 10**400}}, "Policy.grace_s"),
+        ({"policy": {"grace_s": float("nan")}}, "Policy.grace_s"),
+        ({"policy": {"remedies": 5}}, "Policy.remedies"),
+        ({"policy": []}, "spec.Policy"),
+        ({"policy": 5}, "spec.Policy"),
+        ({"adopt": {"pid": 10**400}}, "spec.Adopt.pid"),
+        ({"output_dir": ["x"]}, "spec.output_dir"),
+        ({"workspace": "/a\0b"}, "spec.workspace"),
     ],
 )
 def test_a_spec_that_is_none_names_its_key(place: Path, changes: dict[str, Any], named: str) -> None:
@@ -158,9 +178,63 @@ def test_a_goal_for_another_attempt_takes_final_and_stop_file_away(runtime: Runt
     apply_spec(runtime, str(place), body(place, 3), 2)
     assert (folder / "final.json").exists()
     again = {"want": "run", "hold_for_s": None, "end_attempt": 1}
-    apply_spec(runtime, str(place), body(place, 4, goal=again), 3)
+    apply_spec(runtime, str(place), body(place, 4, goal=again), 3, context={"argv": ["train"]})
     left = [(folder / "final.json"), folder / "STOP", Path(runtime.in_run(RUN, "final.json"))]
     assert not [path for path in left if path.exists()]
+
+
+def test_a_restart_of_what_could_not_be_started_again_is_refused(runtime: Runtime, place: Path) -> None:
+    apply_spec(runtime, str(place), body(place), 0, context={"argv": ["train"]})
+    again = {"want": "run", "hold_for_s": None, "end_attempt": 1}
+    assert apply_spec(runtime, str(place), body(place, 2, goal=again), 1).end_attempt == 1
+    Path(runtime.context_path(RUN)).unlink()
+    with pytest.raises(NoContext, match="launch context of attempt 1 is gone from this host"):
+        apply_spec(runtime, str(place), body(place, 3, goal=again), 2)
+    known = newest(runtime, str(place), RUN)
+    assert known is not None and known["generation"] == 2, "what was refused is not in force"
+    adopted = body(place, 3, goal=again, kind="adopted", adopt={"pid": 5})
+    assert apply_spec(runtime, str(place), adopted, 2).generation == 3, "that one was never launched by us"
+    assert apply_spec(runtime, str(place), body(place, 4, "stop"), 3).want == "stop"
+
+
+def test_a_stop_is_taken_by_whichever_place_has_room_and_refused_only_where_neither_has(
+    runtime: Runtime, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply_spec(runtime, str(place), body(place), 0)
+    real, full = spec_store.write_json, [runtime.root]
+
+    def write(path: str, value: object) -> None:
+        if path.startswith(tuple(full)):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, value)
+
+    monkeypatch.setattr(spec_store, "write_json", write)
+    assert apply_spec(runtime, str(place), body(place, 2, "stop"), 1).generation == 2
+    known = newest(runtime, str(place), RUN)
+    assert known is not None and known["goal"]["want"] == "stop", "the workspace has it"
+    assert apply_spec(runtime, str(place), body(place, 3, "stop"), 2).generation == 3, "counted from the newer copy"
+    full.append(str(place))
+    with pytest.raises(OSError, match="No space"):
+        apply_spec(runtime, str(place), body(place, 4, "stop"), 3)
+
+
+def test_a_copy_of_another_shape_refuses_no_stop(runtime: Runtime, place: Path) -> None:
+    apply_spec(runtime, str(place), body(place), 0)
+    Path(runtime.in_run(RUN, "spec.json")).write_text(json.dumps(body(place, 1, accepted="x")))
+    assert apply_spec(runtime, str(place), body(place, 2, "stop"), 1).generation == 2
+
+
+def test_a_lock_whose_owner_cannot_be_written_down_is_held_all_the_same(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int, data: bytes, offset: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    path = runtime.lock_path("ws-1.lock")
+    lock = take_lock(path, {"pid": 1})
+    assert lock is not None and lock_held(path) is True
+    lock.release()
 
 
 @pytest.mark.parametrize("part", [".dflash", ".dflash/runs", f".dflash/runs/{RUN}"])
@@ -182,10 +256,12 @@ def test_a_spec_that_does_not_parse_keeps_the_last_good_one(runtime: Runtime, pl
     apply_spec(runtime, str(place), body(place), 0)
     goals = Goals(runtime, RUN, 0.0, "boot")
     goals.update(None)
-    Path(runtime.in_run(RUN, "spec.json")).write_text(json.dumps(body(place, 2, "pause")))
-    assert not goals.update(None)
-    assert goals.goal(stop_file=False).generation == 1
-    assert "want" in goals.trouble or "pause" in goals.trouble
+    huge = {"want": "hold", "hold_for_s": 10**400}
+    for wrong in (body(place, 2, "pause"), body(place, 2, accepted="x"), body(place, 2, goal=huge)):
+        Path(runtime.in_run(RUN, "spec.json")).write_text(json.dumps(wrong))
+        assert not goals.update(None)
+        assert goals.goal(stop_file=False).generation == 1
+        assert "the spec is kept as it was" in goals.trouble
 
 
 def test_an_older_copy_never_comes_back_into_force(runtime: Runtime, place: Path) -> None:

@@ -197,3 +197,9 @@ def test_a_baseline_is_learned_only_from_an_idle_gpu_and_only_falls(baselines: B
     assert learn(replace(FREE, mem_used_bytes=300 * MIB)) == 4 * MIB
     assert learn(replace(FREE, mem_used_bytes=2 * MIB)) == 2 * MIB
     assert Baselines(runtime.baselines_path).get("GPU-a") == 2 * MIB
+
+
+def test_a_baseline_that_cannot_be_kept_is_known_all_the_same(runtime: Runtime, baselines: Baselines) -> None:
+    Path(runtime.baselines_path).mkdir()  # nothing can be put there
+    assert baselines.learn(GpusReading((FREE,)), set_empty=True)
+    assert baselines.get("GPU-a") == 4 * MIB

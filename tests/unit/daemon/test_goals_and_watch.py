@@ -10,6 +10,7 @@ from dflash_supervise.daemon import adopt, goals, launch
 from dflash_supervise.daemon.operations import Failed
 from dflash_supervise.daemon.request import parse_adopt, parse_start
 from dflash_supervise.link import errors
+from dflash_supervise.link.errors import AgentRefusal
 from dflash_supervise.web.control import Refused
 from tests.unit.daemon.conftest import Bench
 from tests.unit.daemon.fake_host import FakeHost
@@ -145,6 +146,18 @@ def test_a_release_takes_no_restart_back_that_the_host_has_not_seen(made: Bench)
     made.store.apply(run_id, [write.spec(3, end_attempt=1)])
     goals.set_goal(made.parts, run_id, {"want": "run"})
     assert made.store.spec(run_id)["spec"]["goal"]["end_attempt"] is None
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_a_restart_that_the_host_could_not_launch_is_refused_and_taken_back(made: Bench, final: bool) -> None:
+    run_id, write = started(made)
+    made.host.write(write.verdict("crash" if final else "running", final=final))
+    made.host.refuse["spec"] = AgentRefusal("no_context", "the launch context is gone", fix="start anew")
+    with pytest.raises(Refused, match="context is gone") as refused:
+        goals.set_goal(made.parts, run_id, {"want": "run", "end_attempt": 1})
+    assert refused.value.fix == "start anew"
+    assert made.store.spec(run_id)["spec"]["goal"]["end_attempt"] is None
+    assert run_of(made, run_id)["final"] is final
 
 
 def test_a_restart_of_another_attempt_than_the_newest_is_refused(made: Bench) -> None:
