@@ -265,3 +265,11 @@ def test_gpus_with_foreign_work_hold_a_restart_back_and_next_says_so_before_it_i
     world.foreign = True
     world.run(100)
     assert world.last.assessment.next.what == "wait" and 490 <= (world.last.assessment.next.in_s or 0) <= 510
+
+
+def test_gpus_that_are_not_free_and_do_not_answer_are_accused_of_nothing_more() -> None:
+    world = World(proof_free=False)
+    world.hidden = {"gpus"}
+    world.run(20)
+    assert not world.trainers and world.verdict is Verdict.STALE_PROCESS
+    assert not any("power" in item.what for one in world.last.assessment.findings for item in one.evidence)
