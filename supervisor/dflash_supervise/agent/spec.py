@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Dict, Optional, Tuple, Union
 
 from dflash_supervise.core.facts import Goal
-from dflash_supervise.core.policy import Policy
+from dflash_supervise.core.policy import MOST_S, Policy
 from dflash_supervise.wire import from_json
 
 SCHEMA = 1
 MAX_WHOLE = 2**53  # JSON knows no larger whole number for sure
-HOLD_MAX_S = 366 * 86400.0
 KINDS = ("bundled", "foreign", "adopted")
 WANTS = ("run", "stop", "hold")
 RUN_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
@@ -86,7 +85,7 @@ def parse_spec(data: Any) -> Spec:
         generation=_whole(data, "generation"),
         owner=_text(data, "owner"),
         want=_choice(goal, "want", WANTS),
-        hold_for_s=_seconds(goal.get("hold_for_s"), "goal.hold_for_s", HOLD_MAX_S),
+        hold_for_s=_seconds(goal.get("hold_for_s"), "goal.hold_for_s", MOST_S),
         end_attempt=goal.get("end_attempt") if goal.get("end_attempt") is None else _whole(goal, "end_attempt"),
         kind=kind,
         gpus=_gpus(data.get("gpus", "all")),

@@ -13,7 +13,6 @@ from dflash_supervise.daemon.launch import AGENT_S, PREFLIGHT_S, connect
 from dflash_supervise.daemon.operations import Failed, Operation
 from dflash_supervise.daemon.parts import Parts
 from dflash_supervise.daemon.seam import HostLink
-from dflash_supervise.link import LinkError
 from dflash_supervise.store import NoSuchRun
 
 Doc = dict[str, Any]
@@ -111,16 +110,7 @@ def _hand_over(parts: Parts, link: HostLink, wanted: request.AdoptRequest, spec:
     try:
         if wanted.options is not None:
             link.request({"op": "set_options", "run_id": run_id, "options": dict(wanted.options)}, AGENT_S)
-        parts.store.add_run(spec, host=target.key, target=str(target))
-        operation.run_id = run_id
-        try:
-            parts.handover.first(link, spec, None)
-        except LinkError as error:
-            if error.code == "request_timeout" or link.state.status != "ready":
-                raise  # it may have arrived: the watch asks the host when it answers again
-            parts.store.remove_run(run_id)
-            operation.run_id = None
-            raise
+        parts.handover.register(link, target, spec, None, operation)
         parts.links.follow(link, run_id, target.workspace)
         link.request({"op": "ensure_agent", "workspace": target.workspace, "run_id": run_id}, AGENT_S)
         operation.say(f"watching {run_id}; nothing is done to it")

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from dflash_supervise.config.target import HostTarget
+from dflash_supervise.daemon.operations import Operation
 from dflash_supervise.daemon.seam import HostLink
 from dflash_supervise.daemon.sessions import ensure_session
 from dflash_supervise.link.errors import AgentRefusal, LinkError
@@ -43,6 +45,25 @@ class Handover:
             }
             self._store.put_spec(wanted)
         return wanted
+
+    def register(
+        self, link: HostLink, target: HostTarget, spec: Doc, context: Doc | None, operation: Operation
+    ) -> None:
+        """Keep a new run and hand it over; one that its host refuses leaves nothing behind.
+
+        Raises:
+            LinkError: the host did not take it.
+        """
+        self._store.add_run(spec, host=target.key, target=str(target))
+        operation.run_id = spec["run_id"]
+        try:
+            self.first(link, spec, context)
+        except LinkError as error:
+            if error.code == "request_timeout" or link.state.status != "ready":
+                raise  # it may have arrived: the watch asks the host when it answers again
+            self._store.remove_run(spec["run_id"])
+            operation.run_id = None
+            raise
 
     def first(self, link: HostLink, spec: Doc, context: Doc | None) -> None:
         """Hand a new run over, with its launch context where we launch it.

@@ -15,7 +15,6 @@ from dflash_supervise.daemon.handover import list_runs
 from dflash_supervise.daemon.operations import Failed, Operation
 from dflash_supervise.daemon.parts import Parts
 from dflash_supervise.daemon.seam import HostLink
-from dflash_supervise.link import LinkError
 
 Doc = dict[str, Any]
 
@@ -91,16 +90,7 @@ def _hand_over(
     words = parts.ingest.watch(run_id)
     parts.starting.add(run_id)
     try:
-        parts.store.add_run(spec, host=wanted.target.key, target=str(wanted.target))
-        operation.run_id = run_id
-        try:
-            parts.handover.first(link, spec, context)
-        except LinkError as error:
-            if error.code == "request_timeout" or link.state.status != "ready":
-                raise  # it may have arrived: the watch asks the host when it answers again
-            parts.store.remove_run(run_id)
-            operation.run_id = None
-            raise
+        parts.handover.register(link, wanted.target, spec, context, operation)
         operation.say(f"run {run_id}")
         parts.links.follow(link, run_id, workspace)
         agent = link.request({"op": "ensure_agent", "workspace": workspace, "run_id": run_id}, AGENT_S)

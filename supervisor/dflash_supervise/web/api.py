@@ -7,6 +7,7 @@ from typing import Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from dflash_supervise.core.policy import MOST_S
 from dflash_supervise.web.control import Control, Doc, Reads, Refused
 from dflash_supervise.web.session import LINK_LIFE_S, Sessions
 
@@ -29,7 +30,6 @@ class DoctorRequest(BaseModel):
     target: str | None = Field(default=None, max_length=1024)
 
 
-LONGEST_HOLD_S = 366 * 86400.0
 MOST_ATTEMPTS = 10**9
 
 
@@ -37,7 +37,7 @@ class GoalRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     want: Literal["run", "stop", "hold"]
-    hold_for_s: float | None = Field(default=None, gt=0, le=LONGEST_HOLD_S, allow_inf_nan=False)
+    hold_for_s: float | None = Field(default=None, gt=0, le=MOST_S, allow_inf_nan=False)
     end_attempt: Any = None  # a number, or "current"
     yes: bool = False
 
