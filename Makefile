@@ -2,6 +2,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules --no-print-directory
+# Hundreds of interpreters start in a test run; where this is set each of them compiles every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -44,13 +46,15 @@ system-python: ## The same for what every other target needs: Python with venv.
 setup: $(STAMP) ## Make .venv and install the project with every pinned dependency (nothing to do when it is current).
 
 # Order-only: it runs each time and never makes the environment stale. It must end before the recipe below is
-# expanded, which looks for the interpreter.
+# expanded, which looks for the interpreter. What the product imports is compiled here and once; pip would compile all
+# of torch, which takes as long as the installation.
 $(STAMP): pyproject.toml constraints.txt | system-python
 	@[ -n "$(PYTHON)" ] || { echo "setup: no Python 3.11 or newer found; install one or run make PYTHON=/path/to/python" >&2; exit 2; }
 	@began=$$(date +%s); \
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV); \
 	PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt \
-		$(BIN)/python -m pip install --quiet --editable '.[dev,trainer]'; \
+		$(BIN)/python -m pip install --quiet --no-compile --editable '.[dev,trainer]'; \
+	$(BIN)/python -c 'import dflash_supervise.cli.main, dflash_supervise.daemon.main, dflash_trainer.app, torch._dynamo'; \
 	touch $(STAMP); \
 	echo "setup: ready in $$(( $$(date +%s) - began )) s"
 

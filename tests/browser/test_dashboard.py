@@ -135,7 +135,7 @@ def test_ages_grow_and_a_page_without_news_greys_out(desk: Desk) -> None:
     expect(page.locator("html")).to_have_attribute("data-live", "lost")
     expect(page.locator("#live-words")).to_contain_text("this page is old")
     expect(page.locator(".facts").get_by_text("2 h 10 min ago")).to_be_visible()
-    assert page.locator("#now").evaluate("(el) => getComputedStyle(el).filter") == "grayscale(1)"
+    expect(page.locator("#now")).to_have_css("filter", "grayscale(1)")
 
 
 def test_a_daemon_that_comes_back_is_heard_again_from_where_it_stopped(desk: Desk) -> None:

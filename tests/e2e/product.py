@@ -49,6 +49,8 @@ class Product:
     ) -> None:
         self.home, self.workspace, self.cache, self.host, self.program = home, workspace, cache, host, program
         self.state = home / "state" / "dflash-supervise"
+        # One for all questions: a client reads every certificate of the machine when it is made.
+        self.web = httpx.Client(timeout=20, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
         config = home / "config" / "dflash-supervise" / "config.toml"
         config.parent.mkdir(parents=True, exist_ok=True)
         policy = "".join(f"{key} = {value}\n" for key, value in SHORT_POLICY.items())
@@ -110,7 +112,7 @@ class Product:
     def get(self, path: str) -> dict[str, Any]:
         token = (self.state / "token").read_text().strip()
         url = f"{self.daemon['url'].rstrip('/')}/api/v1{path}"
-        answer = httpx.get(url, headers={"Authorization": f"Bearer {token}"}, timeout=20)
+        answer = self.web.get(url, headers={"Authorization": f"Bearer {token}"})
         answer.raise_for_status()
         return dict(answer.json())
 
@@ -231,6 +233,7 @@ class Product:
             pass  # no daemon any more: the laboratory looks for what is left
         finally:
             self.cli("daemon", "stop")
+            self.web.close()
 
 
 def _brief(record: Mapping[str, Any]) -> dict[str, Any]:

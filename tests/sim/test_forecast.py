@@ -13,6 +13,8 @@ from dflash_supervise.core.verdicts import Status, Verdict
 from tests.sim.test_promises import SCRIPTS, told
 from tests.sim.world import World, trained
 
+pytestmark = pytest.mark.no_cover  # many thousand ticks, and the stories cover every branch
+
 KINDS: dict[str, tuple[type[Action], ...]] = {
     "restart": (Launch,),
     "start": (Launch,),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from dflash_supervise.core.decide import Snapshot, decide
 from dflash_supervise.core.facts import Goal, Missing, Observation
 from dflash_supervise.core.policy import Policy
 from tests.sim.world import GIB, Trainer, World, gpus
+
+pytestmark = pytest.mark.no_cover  # many thousand ticks, and the stories cover every branch
 
 FAULTS = st.sampled_from(
     ["crash", "keyerror", "killed", "oom", "segfault", "hang", "spin", "stop", "save", "heal", "leftover", "agent",

@@ -13,6 +13,7 @@ from dflash_supervise.core.verdicts import Verdict
 from tests.sim.world import World, gpus, trained
 
 
+@pytest.mark.no_cover
 def test_a_run_starts_and_trains_without_a_word_against_it() -> None:
     world = trained(7200, gpus=gpus())
     assert [entry[1] for entry in world.verdicts] == [Verdict.STARTING, Verdict.RUNNING]

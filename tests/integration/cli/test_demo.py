@@ -17,7 +17,11 @@ def test_the_demo_trains_breaks_names_cures_and_leaves_nothing(isolated_home: Pa
     assert ran.returncode == 0, ran.stderr
     document = json.loads(ran.stdout)
     assert document["ok"] is True and document["missing"] == []
-    assert [cure["cause"] for cure in document["story"]["cures"]] == ["rank_exception", "lock_deadlock"]
+    story = document["story"]
+    losses, taus = [loss for _step, loss in story["losses"]], [tau for _step, tau in story["taus"]]
+    assert sum(losses[-10:]) < 0.5 * sum(losses[:10])
+    assert taus[-1] >= 2.5 * taus[0] and story["identical"] == "6/6"
+    assert [cure["cause"] for cure in story["cures"]] == ["rank_exception", "lock_deadlock"]
     assert "http://127.0.0.1:" in ran.stderr and "/login?token=" in ran.stderr
     assert "THE LIMITS ARE SHORTENED" in ran.stderr
     place = re.search(r"/tmp/dflash-demo-\w+", ran.stderr)

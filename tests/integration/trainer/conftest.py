@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import dflash_trainer
+from tests.integration.trainer.forked import ForkedTrainer, start_server
 
 DEADLINE_S = 60.0
 
@@ -24,7 +25,7 @@ DEADLINE_S = 60.0
 class Trainer:
     """A trainer process and what it writes."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedTrainer
     folder: Path
     output: Path
     log_file: Path
@@ -81,6 +82,11 @@ class Trainer:
 Launch = Callable[..., Trainer]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _server() -> None:
+    start_server()
+
+
 @pytest.fixture(scope="session")
 def target_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("target-cache")
@@ -91,6 +97,7 @@ def launch(tmp_path: Path, target_cache: Path) -> Iterator[Launch]:
     """`launch("--set", "steps=5", fault=..., attempt=2, run="r-1")`; what still runs at the end is killed.
 
     group: the trainer leads a process group of its own, as under the keeper.
+    fresh: an interpreter of its own, which imports torch itself.
     """
     started: list[Trainer] = []
 
@@ -102,6 +109,7 @@ def launch(tmp_path: Path, target_cache: Path) -> Iterator[Launch]:
         preset: str | None = "tiny",
         remedies: str = "",
         group: bool = False,
+        fresh: bool = False,
     ) -> Trainer:
         folder, output = tmp_path / f"attempt-{attempt}", tmp_path / "output"
         folder.mkdir(exist_ok=True)
@@ -115,19 +123,21 @@ def launch(tmp_path: Path, target_cache: Path) -> Iterator[Launch]:
             "DFLASH_FAULT": fault,
             "DFLASH_REMEDIES": remedies,
         }
-        argv = [sys.executable, "-m", "dflash_trainer", *(["--preset", preset] if preset else [])]
-        if preset:
-            argv += ["--set", f'target.cache_dir="{target_cache}"']
+        argv = ["--preset", preset, "--set", f'target.cache_dir="{target_cache}"'] if preset else []
         log_file = folder / "train.log"
+        process: subprocess.Popen[bytes] | ForkedTrainer
         with log_file.open("ab") as out:
-            process = subprocess.Popen(
-                [*argv, *options],
-                env=env,
-                cwd=tmp_path,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                process_group=0 if group else None,
-            )
+            if fresh:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "dflash_trainer", *argv, *options],
+                    env=env,
+                    cwd=tmp_path,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    process_group=0 if group else None,
+                )
+            else:
+                process = ForkedTrainer([*argv, *options], env, tmp_path, log_file, group=group)
         trainer = Trainer(process, folder, output, log_file)
         started.append(trainer)
         return trainer

@@ -127,7 +127,7 @@ def test_the_users_mistake_has_one_line_and_no_traceback(
 
 def test_life_shows_before_torch_is_imported_and_a_file_in_the_folder_is_used(launch: Launch, tmp_path: Path) -> None:
     (tmp_path / "train.toml").write_text("steps = 3\n")
-    trainer = launch(fault="import-error")
+    trainer = launch(fault="import-error", fresh=True)
     assert trainer.wait() == 70
     assert (trainer.progress()["phase"], trainer.progress()["steps_total"]) == ("loading", 3)
 
@@ -141,7 +141,7 @@ def test_the_plan_prints_layout_and_settings_and_starts_nothing(launch: Launch) 
 
 
 def test_an_export_is_there_and_the_marker_carries_the_token(launch: Launch) -> None:
-    trainer = launch("--set", "steps=6")
+    trainer = launch("--set", "steps=6", fresh=True)
     assert trainer.wait() == 0, trainer.log()
     done = trainer.done()
     assert done is not None

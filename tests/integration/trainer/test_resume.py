@@ -52,7 +52,7 @@ def test_sigterm_saves_what_was_reached_and_exits_143(launch: Launch) -> None:
 
 
 def test_sigterm_before_the_first_step_ends_without_a_checkpoint(launch: Launch) -> None:
-    trainer = launch()
+    trainer = launch(fresh=True)
     trainer.until(lambda: trainer.progress()["phase"] == "loading")
     trainer.process.terminate()
     assert trainer.wait() == 143

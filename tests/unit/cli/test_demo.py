@@ -104,6 +104,7 @@ def drop(lines: list[Any], wanted: Callable[[Any], bool]) -> None:
         (lambda lines, records, run: drop(lines, lambda x: x.part == "train"), "too few steps"),
         (lambda lines, records, run: drop(lines, lambda x: x.part == "eval"), "acceptance was not measured"),
         (lambda lines, records, run: lines.append(log(3, 51, "[eval] step=200 tau=1.2")), "did not rise"),
+        (lambda lines, records, run: lines.append(log(3, 51, "[eval] step=200 tau=9 identical=5/6")), "only 5/6"),
         (lambda lines, records, run: run.update(verdict="crash", exit_status=100), "did not end as completed"),
         (lambda lines, records, run: run.update(attempt=4), "4 attempts"),
     ],
