@@ -19,8 +19,8 @@ PURE_TESTS := $(wildcard tests/unit tests/sim tests/contract)
 ALL_TESTS := $(wildcard tests/e2e tests/integration tests/browser tests/sim tests/unit tests/meta tests/contract)
 CORE_COVERAGE := --cov --cov-config=pyproject.toml --cov-fail-under=100
 PYTEST := $(BIN)/python -m pytest
-# Most tests wait for real processes, so a third worker keeps two cores busy.
-PARALLEL := -n 3 --dist worksteal
+# Most tests wait for real processes, so four workers keep two cores busy.
+PARALLEL := -n 4 --dist worksteal
 # A folder without tests is no failure: pytest says 5 for "nothing collected".
 FOLDER = [ ! -d tests/$(1) ] || $(PYTEST) tests/$(1) $(ARGS) || [ $$? -eq 5 ]
 

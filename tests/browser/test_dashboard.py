@@ -124,13 +124,13 @@ def test_a_fresh_form_that_comes_late_takes_no_focus_away(desk: Desk) -> None:
 
 
 def test_ages_grow_and_a_page_without_news_greys_out(desk: Desk) -> None:
-    page = desk.context().new_page()
-    page.clock.install()
-    page.goto(f"{desk.url}/runs/demo-corpus")
-    expect(page.locator("#live-words")).to_have_text("live")
-    news = page.locator(".facts").get_by_text("2 h ago")
-    expect(news).to_be_visible()
-    page.route("**/events*", lambda route: route.abort())
+    with served(desk.store, desk.control) as url:
+        page = desk.context().new_page()
+        page.clock.install()
+        page.goto(f"{url}/runs/demo-corpus")
+        expect(page.locator("#live-words")).to_have_text("live")
+        news = page.locator(".facts").get_by_text("2 h ago")
+        expect(news).to_be_visible()
     page.clock.fast_forward(600_000)
     expect(page.locator("html")).to_have_attribute("data-live", "lost")
     expect(page.locator("#live-words")).to_contain_text("this page is old")

@@ -17,6 +17,7 @@ from tests.lab.processes import Process, wait_until
 
 CLI = (str(Path(sys.executable).parent / "dflash-supervise"),)
 COMMAND_S = 180.0
+CALM = "slow@5"  # from here on the trainer rests half a second a step: most tests only look at it
 
 # Minutes become seconds, nothing else changes.
 SHORT_POLICY: dict[str, Any] = {
@@ -74,7 +75,7 @@ class Product:
             check=False,
         )
 
-    def start(self, *words: str, fault: str = "", steps: int = 400) -> str:
+    def start(self, *words: str, fault: str = CALM, steps: int = 400) -> str:
         """Start the bundled trainer with a tiny target, detached, and give the run's id."""
         settings = ['preset="tiny"', f"steps={steps}", f'target.cache_dir="{self.cache}"', "limits.stall_s=0"]
         options = [word for setting in settings for word in ("--set", setting)]

@@ -105,7 +105,7 @@ def test_a_leftover_of_an_earlier_run_on_a_gpu_is_ended_before_the_launch(
 
 
 def test_a_clean_end_is_completed(product: Product) -> None:
-    run_id = product.start(steps=12)
+    run_id = product.start(fault="", steps=12)
     run = product.wait_final(run_id)
     assert (run["verdict"], run["attempt"], run["exit_status"]) == ("completed", 1, 0)
     assert product.cli("status", run_id).returncode == 0

@@ -38,7 +38,7 @@ def order(records: list[dict[str, object]]) -> list[tuple[object, object]]:
 def test_a_cut_of_60_s_in_the_middle_of_a_crash_delays_records_and_loses_and_doubles_none(
     product: Product, sshd: Sshd
 ) -> None:
-    run_id = product.start(fault="exception@30", steps=5000)
+    run_id = product.start(fault="exception@30,slow@30:2", steps=5000)
     product.wait_step(run_id, 10)
     sshd.cut(60.0)
     began = time.monotonic()
@@ -58,7 +58,7 @@ def test_a_cut_of_60_s_in_the_middle_of_a_crash_delays_records_and_loses_and_dou
 
 def test_slack_that_is_down_delays_and_loses_nothing(product: Product, slack: SlackReceiver) -> None:
     slack.down = True
-    run_id = product.start(steps=12)
+    run_id = product.start(fault="", steps=12)
     product.wait_final(run_id)
     assert slack.messages == []
     product.wait("the daemon tried", lambda: slack.refused > 0, 20.0)

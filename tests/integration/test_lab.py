@@ -211,7 +211,8 @@ def test_a_tmux_server_and_its_pane_end_without_a_complaint(laboratory: Laborato
         check=True,
         timeout=60,
     )
-    assert len(laboratory.tmux_servers()) == 1
+    # A pane is a second server until its exec.
+    assert processes.wait_until(lambda: len(laboratory.tmux_servers()) == 1, 20.0)
     assert end_everything(laboratory) == []
     assert laboratory.tmux_servers() == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import signal
 import sys
 import time
@@ -43,7 +44,8 @@ class Bench:
     """One run in its own workspace."""
 
     root: Path
-    run_id: str = "bench-2601010000-abcd"
+    # Its processes are known by it, and those of a bench in another test run beside it are none of them.
+    run_id: str = field(default_factory=lambda: f"bench-2601010000-{secrets.token_hex(2)}")
     runtime: Runtime = field(init=False)
     agent_dir: Path = field(init=False)
 

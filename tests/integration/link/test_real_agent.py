@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from dflash_supervise.link.bundle import agent_bundle, trainer_bundle
 from tests.integration.link.harness import WAIT_S, Sink, until
 from tests.lab.sshd import Sshd
 
-RUN = "demo-2601010000-ab12"
+RUN = f"demo-2601010000-{secrets.token_hex(2)}"
 Open = Callable[..., HostLink]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from dflash_supervise.link.remote_tmux import session_name
 from tests.conftest import Laboratory
 from tests.integration.link.harness import WAIT_S, until
 
-RUN = "demo-2601010000-ab12"
+RUN = f"demo-2601010000-{secrets.token_hex(2)}"
 
 
 def has_session(server: libtmux.Server, run_id: str) -> bool:
