@@ -5,7 +5,10 @@ Tests in integration, e2e and browser run real processes; after each of them not
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
+import pkgutil
 import secrets
 import shutil
 import tempfile
@@ -16,13 +19,14 @@ from pathlib import Path
 
 import pytest
 
+from dflash_supervise import core
 from tests.fakes.gpus import FakeGpus
 from tests.lab import processes
 from tests.lab.sshd import Sshd
 
 TESTS = Path(__file__).parent
 # Only these count for the branch coverage of the core: what is traced takes twice its time.
-COVERED = ("sim", "unit/alerts", "unit/core", "unit/daemon", "unit/agent_eyes")
+COVERED = ("contract", "sim", "unit/alerts", "unit/core", "unit/daemon", "unit/agent_eyes")
 WITH_PROCESSES = ("integration", "e2e", "browser")
 LEAVE_S = 5.0  # what a process that was told to end may take
 EXEC_S = 0.03
@@ -36,25 +40,47 @@ def folder_of(item: pytest.Item) -> str:
     return item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: takes a minute or more, so it is begun before all others")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
     for item in items:
         place = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
         if not place.startswith(COVERED):
             item.add_marker(pytest.mark.no_cover)
 
 
+@contextlib.contextmanager
+def untraced(config: pytest.Config) -> Iterator[None]:
+    """Coverage rests: its tracer looks at every call, also of code that it does not count."""
+    plugin = config.pluginmanager.getplugin("_cov")
+    control = plugin.cov_controller if plugin else None
+    if control is None:
+        yield
+        return
+    control.pause()
+    try:
+        yield
+    finally:
+        control.resume()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """The core is imported first and traced, for its definitions count; the two thousand tests are not."""
+    for module in pkgutil.walk_packages(core.__path__, f"{core.__name__}."):
+        importlib.import_module(module.name)
+    with untraced(session.config):
+        return (yield)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     """What an uncovered test sets up is not traced either; the plugin leaves out its call alone."""
-    plugin = item.config.pluginmanager.getplugin("_cov")
-    control = plugin.cov_controller if plugin and item.get_closest_marker("no_cover") else None
-    if control:
-        control.pause()
-    try:
+    with untraced(item.config) if item.get_closest_marker("no_cover") else contextlib.nullcontext():
         return (yield)
-    finally:
-        if control:
-            control.resume()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from tests.fakes.gpus import FakeGpus
 from tests.lab import processes
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_one_run_lives_through_an_error_a_segfault_and_a_hang_and_completes(
     product: Product, slack: SlackReceiver

@@ -34,6 +34,7 @@ def order(records: list[dict[str, object]]) -> list[tuple[object, object]]:
     return [(record["epoch"], record["seq"]) for record in records]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_cut_of_60_s_in_the_middle_of_a_crash_delays_records_and_loses_and_doubles_none(
     product: Product, sshd: Sshd
@@ -84,6 +85,7 @@ def test_a_restarted_daemon_takes_up_its_runs_where_it_left_them(product: Produc
     assert stored == sorted(set(stored))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_60_random_kills_of_daemon_agents_and_keepers_never_lose_and_never_double_a_run(product: Product) -> None:
     rng = random.Random(20260303)

@@ -47,8 +47,9 @@ def test_a_keeper_that_dies_before_the_gate_opens_leaves_no_trainer(bench: Bench
     else:
         until(lambda: not is_alive(*bench.main_key(1)), "the child has seen the end of its gate")
     bench.launch(2)
-    until((bench.workspace / "ran").exists, "the second attempt runs")
-    assert (bench.workspace / "ran").read_text().split() == [str(bench.main_key(2)[0])]
+    ran = bench.workspace / "ran"
+    until(lambda: ran.exists() and ran.read_text().endswith("\n"), "the second attempt runs")
+    assert ran.read_text().split() == [str(bench.main_key(2)[0])]
 
 
 def test_a_keeper_that_comes_after_its_attempt_was_closed_starts_nothing(bench: Bench) -> None:

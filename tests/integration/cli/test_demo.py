@@ -11,6 +11,7 @@ import pytest
 from tests.integration.cli.program import run
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_the_demo_trains_breaks_names_cures_and_leaves_nothing(isolated_home: Path) -> None:
     ran = run("demo", "--json", limit_s=360)
