@@ -43,8 +43,9 @@ class Desk:
             self.complaints.append(message.text)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
+    """It ends with the file: its driver keeps an event loop running in this thread, which other tests run into."""
     missing = [name for name, there in vendored(templates_dir() / "static").items() if not there]
     assert not missing, f"the dashboard's libraries are missing ({', '.join(missing)}): run `make assets`"
     with browser() as instance:
