@@ -15,12 +15,12 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 CORE38 := supervisor/dflash_supervise/core supervisor/dflash_supervise/wire.py supervisor/dflash_supervise/agent \
 	supervisor/dflash_supervise/link/remote_boot.py
 PURE_TESTS := $(wildcard tests/unit tests/sim tests/contract)
-# The longest first and one at a time: what is left at the end is short, and no worker waits for another.
+# The longest first: what is left at the end is short, and no worker waits for another.
 ALL_TESTS := $(wildcard tests/e2e tests/integration tests/browser tests/sim tests/unit tests/meta tests/contract)
 CORE_COVERAGE := --cov --cov-config=pyproject.toml --cov-fail-under=100
 PYTEST := $(BIN)/python -m pytest
-# Most tests wait for real processes, so five workers keep two cores busy.
-PARALLEL := -n 5 --dist load --maxschedchunk 1
+# Most tests wait for real processes, so four workers keep two cores busy.
+PARALLEL := -n 4 --dist loadgroup
 # A folder without tests is no failure: pytest says 5 for "nothing collected".
 FOLDER = [ ! -d tests/$(1) ] || $(PYTEST) tests/$(1) $(ARGS) || [ $$? -eq 5 ]
 
@@ -117,7 +117,8 @@ assets: setup ## Fetch the dashboard's front-end libraries by their lock file (t
 	@sh templates/assets/vendor.sh $(BIN)/python || echo "assets: not fetched; the pages work without them" >&2
 
 .PHONY: test
-test: system setup assets lint types imports compat38 ## Everything CI runs, with all set-up; static checks first, then every test in one run.
+test: system setup assets ## Everything CI runs, with all set-up; static checks first, then every test in one run.
+	@$(MAKE) --jobs 2 --output-sync types lint imports compat38
 	@$(PYTEST) $(ALL_TESTS) $(PARALLEL) $(CORE_COVERAGE) $(ARGS)
 
 .PHONY: demo

@@ -59,7 +59,9 @@ def _read(file: Path) -> Table:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError as error:
+        raise ConfigError(f"{file}: nested too deeply") from error
+    except ValueError as error:  # beside tomllib's own: a number of too many digits
         raise ConfigError(f"{file}: not TOML: {error}") from error
 
 
@@ -69,7 +71,7 @@ def _setting(text: str) -> Table:
         raise ConfigError(f"--set {text}: want key=value, such as --set optim.lr=1e-3")
     try:
         parsed: object = tomllib.loads(f"v = {value}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         parsed = value.strip()  # a bare word is a string: --set layout.race_mitigation=none
     table: Table = {}
     inner = table

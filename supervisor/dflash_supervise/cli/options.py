@@ -12,12 +12,12 @@ from click.shell_completion import CompletionItem
 
 from dflash_supervise.cli import exits, say
 from dflash_supervise.cli.errors import CliError, did_you_mean
+from dflash_supervise.core.policy import MOST_S
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 _UNITS_S = (86400.0, 3600.0, 60.0, 1.0)
-_MOST_S = 366 * 86400.0  # a clock can still count with it, and nobody means more
 
 
 class Verbs(click.Group):
@@ -50,7 +50,7 @@ def duration(text: str) -> float:
     if match is None or not any(match.groups()):
         raise click.BadParameter(f"{text!r} is no duration; write 90, 45s, 10m or 2h30m")
     seconds = sum(float(part) * unit for part, unit in zip(match.groups(), _UNITS_S, strict=True) if part)
-    if seconds > _MOST_S:
+    if seconds > MOST_S:
         raise click.BadParameter(f"{text!r} is too long; use at most 366d")
     return seconds
 

@@ -135,7 +135,9 @@ def train(path: str | None) -> dict[str, str] | None:
         raise _usage(f"--train {path} is no UTF-8 text", "name a readable TOML file on this machine") from error
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError as error:
+        raise _usage(f"--train {path} is nested too deeply", "correct the file") from error
+    except ValueError as error:  # beside tomllib's own: a number of too many digits
         raise _usage(f"--train {path} is not TOML: {error}", "correct the file") from error
     try:
         json.dumps(document, allow_nan=False)
@@ -180,7 +182,7 @@ def _as_toml(setting: str) -> str:
     key, _, value = setting.partition("=")
     try:
         tomllib.loads(f"v = {value}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = json.dumps(value.strip())
     return f"{key} = {value.strip()}"
 

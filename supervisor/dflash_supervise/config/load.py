@@ -23,7 +23,7 @@ from dflash_supervise.config.schema import (
     WebhookSettings,
     user_config_file,
 )
-from dflash_supervise.core.policy import Policy, out_of_range
+from dflash_supervise.core.policy import MOST_S, Policy, out_of_range
 
 ENV_PREFIX = "DFLASH_SUPERVISE_"
 ENV_SHORT = {"STATE_DIR": "daemon.state_dir", "SSH_CONFIG": "ssh.config_file"}
@@ -165,7 +165,9 @@ def _document(path: Path) -> dict[str, object]:
         raise ConfigError(text, where=str(path), fix="check the path and its mode") from error
     except UnicodeDecodeError as error:
         raise ConfigError("is no UTF-8 text", where=str(path), fix="save it as UTF-8") from error
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError as error:
+        raise ConfigError("is nested too deeply", where=str(path), fix="no key needs a list in a list") from error
+    except ValueError as error:  # beside tomllib's own: a number of too many digits
         raise ConfigError(f"is not TOML: {error}", where=str(path), fix="mend this place, then check again") from error
 
 
@@ -205,8 +207,9 @@ def _value(key: str, raw: object, where: str) -> object:
     if key == "daemon.port" and isinstance(value, int) and not 0 <= value <= 65535:
         raise ConfigError(f"is {value}", where=where, key=key, fix="use 1 to 65535, or 0 for any free port")
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else 0
-    if section in ("store", "ssh", "alerts") and number < 0:
-        raise ConfigError(f"is {value}", where=where, key=key, fix="it cannot be negative")
+    if section in ("store", "ssh", "alerts") and not 0 <= number <= MOST_S:  # nor what is no number
+        fix = "it cannot be negative" if number < 0 else f"use a number from 0 to {MOST_S:.0f}"
+        raise ConfigError(f"is {convert.shown(value)}", where=where, key=key, fix=fix)
     if section == "policy":
         wrong = out_of_range(name, value)
         if wrong is not None:

@@ -41,6 +41,8 @@ def test_the_file_overrides_the_preset_and_set_overrides_the_file(tmp_path: Path
         ("optim = 3\n", ["optim", "want a section"]),
         ("[steps]\na = 3\n", ["steps", "not a section"]),
         ("steps = \n", ["train.toml", "not TOML"]),
+        (f"steps = {'9' * 5000}\n", ["train.toml", "not TOML", "4300 digits"]),
+        (f"steps = {'[' * 3000}{']' * 3000}\n", ["train.toml", "nested too deeply"]),
         ("preset = 'huge'\n", ["preset", "huge", "demo"]),
         ("[layout]\nworkers = 'ranks'\n", ["layout.workers", "want one of threads, processes"]),
         (
