@@ -15,12 +15,12 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 CORE38 := supervisor/dflash_supervise/core supervisor/dflash_supervise/wire.py supervisor/dflash_supervise/agent \
 	supervisor/dflash_supervise/link/remote_boot.py
 PURE_TESTS := $(wildcard tests/unit tests/sim tests/contract)
-# The longest first: what is left at the end is short, and no worker waits for another.
+# The longest first, which one worker then has for itself while the others share the rest.
 ALL_TESTS := $(wildcard tests/e2e tests/integration tests/browser tests/sim tests/unit tests/meta tests/contract)
 CORE_COVERAGE := --cov --cov-config=pyproject.toml --cov-fail-under=100
 PYTEST := $(BIN)/python -m pytest
-# Most tests wait for real processes, so four workers keep two cores busy.
-PARALLEL := -n 4 --dist loadgroup
+# Most tests wait for real processes, so four workers keep two cores busy; five were no quicker.
+PARALLEL := -n 4 --dist worksteal
 # A folder without tests is no failure: pytest says 5 for "nothing collected".
 FOLDER = [ ! -d tests/$(1) ] || $(PYTEST) tests/$(1) $(ARGS) || [ $$? -eq 5 ]
 

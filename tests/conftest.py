@@ -27,8 +27,6 @@ from tests.lab.sshd import Sshd
 TESTS = Path(__file__).parent
 # Only these count for the branch coverage of the core: what is traced takes twice its time.
 COVERED = ("contract", "sim", "unit/alerts", "unit/core", "unit/daemon", "unit/agent_eyes")
-# What these start once for all of their tests, a browser and a process with torch in it, is started by one worker.
-TOGETHER = (TESTS / "browser", TESTS / "integration" / "trainer")
 WITH_PROCESSES = ("integration", "e2e", "browser")
 LEAVE_S = 5.0  # what a process that was told to end may take
 EXEC_S = 0.03
@@ -48,9 +46,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
-    for item in items:
-        if item.path.parent in TOGETHER:
-            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
     for item in items:
         place = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
         if not place.startswith(COVERED):
