@@ -126,6 +126,8 @@ def _build(cls: type, values: Mapping[str, tuple[object, str]], *, prefix: str) 
 
 
 def _typed(value: object, hint: object, where: str) -> object:
+    if isinstance(value, int) and value.bit_length() > 63:  # TOML knows no larger one, and Python shows not every one
+        raise ConfigError(f"{where}: want {_type_name(hint)}, got one of {value.bit_length()} bits")
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if hint is int and isinstance(value, int) and not isinstance(value, bool):

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_supervise.cli import exits
 from dflash_supervise.cli.errors import CliError
+from dflash_supervise.config import toml_text
 from dflash_supervise.config.convert import shown
 
 if TYPE_CHECKING:
@@ -134,11 +134,9 @@ def train(path: str | None) -> dict[str, str] | None:
     except UnicodeDecodeError as error:
         raise _usage(f"--train {path} is no UTF-8 text", "name a readable TOML file on this machine") from error
     try:
-        document = tomllib.loads(text)
-    except RecursionError as error:
-        raise _usage(f"--train {path} is nested too deeply", "correct the file") from error
-    except ValueError as error:  # beside tomllib's own: a number of too many digits
-        raise _usage(f"--train {path} is not TOML: {error}", "correct the file") from error
+        document = toml_text.parse(text)
+    except ValueError as error:
+        raise _usage(f"--train {path} {error}", "correct the file") from error
     try:
         json.dumps(document, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -181,8 +179,8 @@ def _as_toml(setting: str) -> str:
     """``KEY=VALUE`` as the trainer reads it: a value that is no TOML is a string."""
     key, _, value = setting.partition("=")
     try:
-        tomllib.loads(f"v = {value}")
-    except (ValueError, RecursionError):
+        toml_text.parse(f"v = {value}")
+    except ValueError:
         value = json.dumps(value.strip())
     return f"{key} = {value.strip()}"
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 
-from dflash_supervise.config import convert
+from dflash_supervise.config import convert, toml_text
 from dflash_supervise.config.problem import ConfigError
 from dflash_supervise.config.schema import (
     AlertSettings,
@@ -159,16 +158,14 @@ def _file_rows(path: Path) -> _Rows:
 
 def _document(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return toml_text.parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         text = f"cannot be read: {error.strerror}"
         raise ConfigError(text, where=str(path), fix="check the path and its mode") from error
     except UnicodeDecodeError as error:
         raise ConfigError("is no UTF-8 text", where=str(path), fix="save it as UTF-8") from error
-    except RecursionError as error:
-        raise ConfigError("is nested too deeply", where=str(path), fix="no key needs a list in a list") from error
-    except ValueError as error:  # beside tomllib's own: a number of too many digits
-        raise ConfigError(f"is not TOML: {error}", where=str(path), fix="mend this place, then check again") from error
+    except ValueError as error:
+        raise ConfigError(str(error), where=str(path), fix="mend this place, then check again") from error
 
 
 def _environment_rows(environ: Mapping[str, str]) -> _Rows:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from dflash_supervise import wire
-from dflash_supervise.config import ConfigError, convert
+from dflash_supervise.config import ConfigError, convert, toml_text
 from dflash_supervise.config.target import HostTarget, parse_target
 from dflash_supervise.core.policy import Policy, out_of_range
 from dflash_supervise.daemon import fields, names
@@ -237,11 +236,10 @@ def _flat_train(train: Mapping[str, Any] | None) -> tuple[str, ...]:
     if not isinstance(text, str):
         raise bad("train", 'must be {"name": ..., "text": TOML}')
     try:
-        return tuple(_flatten(tomllib.loads(text), ""))
-    except RecursionError as error:
-        raise bad("train", "is nested too deeply") from error
-    except ValueError as error:  # beside tomllib's own: a number of too many digits
-        raise bad("train", f"is not TOML: {error}") from error
+        document = toml_text.parse(text)
+    except ValueError as error:
+        raise bad("train", str(error)) from error
+    return tuple(_flatten(document, ""))
 
 
 def _flatten(table: Mapping[str, Any], prefix: str) -> list[str]:

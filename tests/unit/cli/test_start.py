@@ -82,6 +82,7 @@ def test_a_command_of_the_user_is_handed_on_word_for_word(invoke: Invoke, launch
         (["--train", "broken.toml"], "not TOML"),
         (["--train", "digits.toml"], "not TOML"),
         (["--train", "deep.toml"], "nested too deeply"),
+        (["--train", "dotted.toml"], "nested too deeply"),
         (["--config", "missing.toml"], "missing.toml"),
         (["--detach", "--wait"], "exclude each other"),
         (["--train", "broken.toml", "--", "python"], "bundled trainer"),
@@ -94,6 +95,7 @@ def test_a_mistake_on_the_command_line_contacts_nobody(
 ) -> None:
     (tmp_path / "broken.toml").write_text("steps = \n")
     (tmp_path / "digits.toml").write_text(f"steps = {'9' * 5000}\n")
+    (tmp_path / "dotted.toml").write_text(f"steps{'.a' * 3000} = 1\n")
     (tmp_path / "deep.toml").write_text(f"steps = {'[' * 3000}{']' * 3000}\n")
     ran = invoke("start", "lab8:/w", *arguments)
     assert ran.code == 2 and said in ran.err

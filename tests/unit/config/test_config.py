@@ -71,6 +71,8 @@ def test_an_unknown_key_is_an_error_with_file_key_and_guess(tmp_path: Path, text
         ("[ssh]\nconnect_timeout_s = 1e300\n", "ssh.connect_timeout_s: is 1e.300 .use a number from 0 to"),
         (f"[alerts]\nreminders = {'9' * 5000}\n", "is not TOML: Exceeds the limit"),
         (f"[daemon]\nport = {'[' * 3000}{']' * 3000}\n", "is nested too deeply"),
+        (f"[daemon]\nport{'.a' * 3000} = 1\n", "is nested too deeply"),
+        (f"[alerts]\nreminders = 0x{'f' * 5000}\n", "holds a number of too many digits"),
         ("[policy]\npreset = 'bold'\n", "auto, careful, observe"),
         ("[policy]\ngrace_s = -1\n", "policy.grace_s: is -1.0 .it cannot be negative"),
         ("[policy]\ngrace_s = inf\n", "policy.grace_s: is inf .use seconds from 0 to 31622400"),

@@ -43,6 +43,9 @@ def test_the_file_overrides_the_preset_and_set_overrides_the_file(tmp_path: Path
         ("steps = \n", ["train.toml", "not TOML"]),
         (f"steps = {'9' * 5000}\n", ["train.toml", "not TOML", "4300 digits"]),
         (f"steps = {'[' * 3000}{']' * 3000}\n", ["train.toml", "nested too deeply"]),
+        (f"steps = 0x{'f' * 5000}\n", ["train.toml", "steps", "want a whole number, got one of 20000 bits"]),
+        (f"[optim]\nlr = 1{'0' * 400}\n", ["optim.lr", "want a number, got one of"]),
+        (f"[optim]\nlr{'.a' * 3000} = 1\n", ["optim.lr", "want a value, not a section"]),
         ("preset = 'huge'\n", ["preset", "huge", "demo"]),
         ("[layout]\nworkers = 'ranks'\n", ["layout.workers", "want one of threads, processes"]),
         (
