@@ -26,8 +26,8 @@ from tests.lab.sshd import Sshd
 
 TESTS = Path(__file__).parent
 # Only these count for the branch coverage of the core: what is traced takes twice its time.
-COVERED = ("contract", "sim", "unit/alerts", "unit/core", "unit/daemon", "unit/agent_eyes")
-WITH_PROCESSES = ("integration", "e2e", "browser")
+COVERED = ("contract/", "sim/", "unit/alerts/", "unit/core/", "unit/daemon/", "unit/agent_eyes/")
+WITH_PROCESSES = ("integration/", "e2e/", "browser/")
 LEAVE_S = 5.0  # what a process that was told to end may take
 EXEC_S = 0.03
 
@@ -35,20 +35,15 @@ EXEC_S = 0.03
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-def folder_of(item: pytest.Item) -> str:
-    """The folder below tests/ that a test lives in."""
-    return item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "long: takes a minute or more, so it is begun before all others")
+def place_of(item: pytest.Item) -> str:
+    """Where below tests/ a test's file lies, such as ``unit/core/test_wire.py``."""
+    return item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
     for item in items:
-        place = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
-        if not place.startswith(COVERED):
+        if not place_of(item).startswith(COVERED):
             item.add_marker(pytest.mark.no_cover)
 
 
@@ -175,7 +170,7 @@ def _all_gone(lab: Laboratory) -> bool:
 @pytest.fixture(autouse=True)
 def _nothing_left_behind(request: pytest.FixtureRequest) -> None:
     """Tests with real processes always have the laboratory, and its look at what they left."""
-    if folder_of(request.node) in WITH_PROCESSES:
+    if place_of(request.node).startswith(WITH_PROCESSES):
         request.getfixturevalue("isolated_home")
 
 

@@ -132,5 +132,5 @@ def _kill_some(product: Product, run_id: str, rng: random.Random) -> int:
     daemon, agent, keeper = _daemon(product), product.ours(run_id, "run"), product.ours(run_id, "keep")
     if not daemon:
         product.start_daemon()
-    chosen = rng.choices([daemon, agent, keeper, daemon + agent + keeper], weights=[1, 6, 3, 1])[0]
+    chosen = rng.choices([daemon, agent, keeper, daemon + agent + keeper], weights=[2, 5, 2, 1])[0]
     return sum(processes.send(process, signal.SIGKILL) for process in chosen)

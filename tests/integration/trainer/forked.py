@@ -40,7 +40,8 @@ class ForkedTrainer:
         """The exit code, or minus the signal; None while it lives."""
         return self._process.exitcode
 
-    poll = returncode.fget
+    def poll(self) -> int | None:
+        return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         self._process.join(timeout)

@@ -139,12 +139,25 @@ def test_the_plan_prints_layout_and_settings_and_starts_nothing(launch: Launch) 
     assert not trainer.output.exists()
 
 
+def test_without_any_configuration_the_demo_is_what_is_trained(launch: Launch) -> None:
+    trainer = launch("--plan", preset=None)
+    assert trainer.wait() == 0
+    nothing_given = trainer.log()
+    named = launch("--plan", "--set", 'preset="demo"', preset=None, attempt=2)
+    assert named.wait() == 0
+    assert nothing_given == named.log()
+
+
 def test_an_export_is_there_and_the_marker_carries_the_token(launch: Launch) -> None:
     trainer = launch("--set", "steps=6", fresh=True)
     assert trainer.wait() == 0, trainer.log()
     done = trainer.done()
     assert done is not None
     assert done["run"] == "r-1:1"
+    assert isinstance(done["tau_start"], float) and isinstance(done["tau"], float)
+    assert done["identical"] == done["prompts"] == 2
+    lines = (trainer.output / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["final"] is True
     config = json.loads((Path(str(done["export"])) / "config.json").read_text())
     assert config["architectures"] == ["DFlashDraftModel"]
     assert trainer.progress()["phase"] == "done"
