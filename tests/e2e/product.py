@@ -22,7 +22,6 @@ CALM = "slow@5"  # from here on the trainer rests half a second a step: most tes
 # Minutes become seconds, nothing else changes.
 SHORT_POLICY: dict[str, Any] = {
     "suspect_floor_s": 4.0,
-    "confirm_factor": 2.0,
     "stacks_apart_s": 3.0,
     "worker_lost_s": 6.0,
     "worker_lost_traceback_s": 2.0,
